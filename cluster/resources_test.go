@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -25,12 +26,14 @@ import (
 type kubernetes struct{ *builtin.Codec }
 
 func (kubernetes) Discovered(lists []*metav1.APIResourceList) Equivalents {
-	return builtin.Discovered(lists)
+	return equivalents.Discovered(lists)
 }
 
-func (kubernetes) Served(versions []schema.GroupVersion) Equivalents { return builtin.Served(versions) }
+func (kubernetes) Served(versions []schema.GroupVersion) Equivalents {
+	return equivalents.Served(versions)
+}
 
-func (kubernetes) Known() Equivalents { return builtin.Known() }
+func (kubernetes) Known() Equivalents { return equivalents.Known() }
 
 func (k kubernetes) Convert(object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	converted, err := k.Codec.Convert(object, to)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
@@ -166,7 +167,7 @@ func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend, configure ...fu
 		Revision: "sha256:7b1a5c1d", Objects: []match.Object{r.configuration()},
 		Routes: []match.RouteBinding{{Configuration: "team", Route: match.Route{Stream: true, Hosts: []string{"host"}}}},
 	})
-	known := usual{snapshot: snapshot, equivalents: builtin.Known()}
+	known := usual{snapshot: snapshot, equivalents: equivalents.Known()}
 	options := dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(), Metrics: prometheus.NewRegistry()}
 	for _, f := range configure {
 		f(&options)
@@ -287,7 +288,7 @@ type usual struct {
 	match.Unknown
 
 	snapshot    *match.Snapshot
-	equivalents *builtin.Equivalents
+	equivalents *equivalents.Builtin
 }
 
 func (u usual) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {

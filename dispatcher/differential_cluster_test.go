@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -24,7 +25,7 @@ type told struct {
 	world    *world
 	snapshot *match.Snapshot
 	codec    *builtin.Codec
-	served   *builtin.Equivalents
+	served   *equivalents.Builtin
 	widgets  *custom.Definition
 	asked    *atomic.Bool // the authorizer was
 }
@@ -37,7 +38,7 @@ func tell(t *testing.T, w *world) told {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return told{world: w, snapshot: w.snapshot(), codec: builtin.New(builtin.Options{}), served: builtin.Served(w.Versions), widgets: widgets, asked: new(atomic.Bool)}
+	return told{world: w, snapshot: w.snapshot(), codec: builtin.New(builtin.Options{}), served: equivalents.Served(w.Versions), widgets: widgets, asked: new(atomic.Bool)}
 }
 
 func (k told) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {

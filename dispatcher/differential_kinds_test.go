@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 )
 
 // endpoint is something that can be asked for.
@@ -107,13 +107,13 @@ func (w *world) endpoints() []endpoint {
 		at("test.dev/v1 widgets/scale autoscaling/v1/Scale"), at("v1 pods/exec PodExecOptions"), at("v1 pods/exec PodExecOptions"),
 		at("v1 pods Pod"), at("v1 pods Pod"), at("v1 configmaps ConfigMap"), at("v1 services Service"), clusterWide(at("v1 namespaces Namespace")),
 	)
-	equivalents := builtin.Served(w.Versions)
+	served := equivalents.Served(w.Versions)
 	for _, e := range []endpoint{
 		at("apps/v1 deployments Deployment"), at("apps/v1 deployments Deployment"), at("apps/v1 deployments/scale Scale"), at("apps/v1 deployments/status Deployment"),
 		at("autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler"), at("networking.k8s.io/v1 ingresses Ingress"),
 		at("policy/v1 poddisruptionbudgets PodDisruptionBudget"), at("batch/v1 cronjobs CronJob"), at("v1 events Event"),
 	} {
-		for _, way := range equivalents.For(e.Resource, e.Subresource) {
+		for _, way := range served.For(e.Resource, e.Subresource) {
 			all = append(all, endpoint{ResourceKind: way})
 		}
 	}
@@ -138,7 +138,7 @@ func (w *world) registry() runtime.EquivalentResourceMapper {
 	}
 	registered := map[endpoint]bool{}
 	for _, e := range w.endpoints() {
-		for _, way := range builtin.Served(w.Versions).For(e.Resource, e.Subresource) {
+		for _, way := range equivalents.Served(w.Versions).For(e.Resource, e.Subresource) {
 			if known := (endpoint{ResourceKind: way}); !registered[known] {
 				registered[known] = true
 				all.RegisterKindFor(way.Resource, way.Subresource, way.Kind)

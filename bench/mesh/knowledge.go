@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/pki"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -23,12 +23,12 @@ type knowledge struct {
 	client      scenario.Client // of webhooks; Nowhere for streams
 	streams     bool
 	snapshot    atomic.Pointer[match.Snapshot]
-	equivalents *builtin.Equivalents
+	equivalents *equivalents.Builtin
 }
 
 // newKnowledge compiles the configuration of the scenario.
 func newKnowledge(s scenario.Scenario, client scenario.Client, streams bool) (*knowledge, error) {
-	k := &knowledge{scenario: s, client: client, streams: streams, equivalents: builtin.Known()}
+	k := &knowledge{scenario: s, client: client, streams: streams, equivalents: equivalents.Known()}
 	snapshot, err := k.compile(0)
 	k.snapshot.Store(snapshot)
 	return k, err

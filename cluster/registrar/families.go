@@ -14,7 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 )
 
 // Families are the resources that a cluster serves, each with all the ways to reach it, by its discovery. If a part of the cluster
@@ -42,7 +42,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // discoveredFamilies are the resources in lists. A resource that is not built in is the same in all versions of its group.
 func discoveredFamilies(lists []*metav1.APIResourceList) registration.Families {
-	known := builtin.Discovered(lists)
+	known := equivalents.Discovered(lists)
 	families := known.Families()
 	at := map[string]int{}
 	for _, list := range lists {

@@ -1,7 +1,6 @@
 // Package builtin changes, compares and converts objects of the kinds that kube-apiserver has built in, as it does
 // itself: with its own Go types, defaults and conversions, those of k8s.io/kubernetes v1.36.3 and
-// k8s.io/apiextensions-apiserver v0.36.3. It also knows which built-in resources are one and the same, for matchPolicy
-// Equivalent.
+// k8s.io/apiextensions-apiserver v0.36.3.
 //
 // Not all that these modules hold is still served by that version of Kubernetes; objects of all of it can be read and
 // converted:

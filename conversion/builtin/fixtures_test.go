@@ -132,13 +132,3 @@ func apply(t testing.TB, object, patch []byte) []byte {
 	}
 	return p.Raw
 }
-
-// prioritized are the versions of a group in the order in which an API server of our types' version installs them.
-func prioritized(t testing.TB, group string) []schema.GroupVersion {
-	t.Helper()
-	gvs := legacyscheme.Scheme.PrioritizedVersionsForGroup(group)
-	if len(gvs) == 0 {
-		t.Fatalf("no versions of group %q", group)
-	}
-	return gvs
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 )
 
 func newCodec(metrics prometheus.Registerer) (*builtin.Codec, error) {
@@ -38,16 +39,16 @@ var _ cluster.Builtin = builtinKinds{}
 
 // Discovered implements cluster.Builtin.
 func (builtinKinds) Discovered(lists []*metav1.APIResourceList) cluster.Equivalents {
-	return builtin.Discovered(lists)
+	return equivalents.Discovered(lists)
 }
 
 // Served implements cluster.Builtin.
 func (builtinKinds) Served(versions []schema.GroupVersion) cluster.Equivalents {
-	return builtin.Served(versions)
+	return equivalents.Served(versions)
 }
 
 // Known implements cluster.Builtin.
-func (builtinKinds) Known() cluster.Equivalents { return builtin.Known() }
+func (builtinKinds) Known() cluster.Equivalents { return equivalents.Known() }
 
 // Knows implements cluster.Builtin.
 func (k builtinKinds) Knows(kind schema.GroupVersionKind) bool { return k.codec.Knows(kind) }

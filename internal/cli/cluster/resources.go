@@ -11,8 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 )
 
 // askTimeout bounds each question to a cluster.
@@ -24,11 +24,11 @@ func familiesOf(ctx context.Context, c *kinds.Cluster) (registration.Families, e
 	if c.Spec.Kubeconfig != "" {
 		conf, err := clientcmd.BuildConfigFromFlags("", c.Spec.Kubeconfig)
 		if err != nil {
-			return builtin.Known().Families(), err
+			return equivalents.Known().Families(), err
 		}
 		return servedBy(ctx, conf)
 	}
-	known := builtin.Known()
+	known := equivalents.Known()
 	if len(c.Spec.APIVersions) > 0 {
 		var versions []schema.GroupVersion
 		for _, text := range c.Spec.APIVersions {
@@ -38,7 +38,7 @@ func familiesOf(ctx context.Context, c *kinds.Cluster) (registration.Families, e
 			}
 			versions = append(versions, gv)
 		}
-		known = builtin.Served(versions)
+		known = equivalents.Served(versions)
 	}
 	families := known.Families()
 	for i := range c.Spec.CustomResourceDefinitions {
@@ -59,13 +59,13 @@ func familiesOf(ctx context.Context, c *kinds.Cluster) (registration.Families, e
 func servedBy(ctx context.Context, conf *rest.Config) (registration.Families, error) {
 	client, err := rest.HTTPClientFor(rest.AddUserAgent(rest.CopyConfig(conf), "portcullis-register"))
 	if err != nil {
-		return builtin.Known().Families(), err
+		return equivalents.Known().Families(), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	families, err := registrar.Families(ctx, conf, client)
 	if families == nil {
-		families = builtin.Known().Families()
+		families = equivalents.Known().Families()
 	}
 	return families, err
 }

@@ -1,4 +1,6 @@
-package builtin
+// Package equivalents knows which built-in resources of Kubernetes are one and the same, for matchPolicy Equivalent. It knows their names alone, and
+// therefore links none of their types.
+package equivalents
 
 import (
 	"cmp"
@@ -12,9 +14,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Equivalents knows which built-in resources of one API server are the same, as its EquivalentResourceRegistry does
+// Builtin knows which built-in resources of one API server are the same, as its EquivalentResourceRegistry does
 // (k8s.io/apimachinery/pkg/runtime). It never changes and may be used concurrently.
-type Equivalents struct {
+type Builtin struct {
 	ways map[string][]conversion.ResourceKind // by resource and subresource, as in a path
 	own  map[schema.GroupResource]bool
 }
@@ -24,8 +26,8 @@ type Equivalents struct {
 //
 // Groups that are not built in are left out: each CustomResourceDefinition is a world of its own, and so is each
 // aggregated API.
-func Discovered(lists []*metav1.APIResourceList) *Equivalents {
-	e := &Equivalents{ways: map[string][]conversion.ResourceKind{}, own: map[schema.GroupResource]bool{}}
+func Discovered(lists []*metav1.APIResourceList) *Builtin {
+	e := &Builtin{ways: map[string][]conversion.ResourceKind{}, own: map[schema.GroupResource]bool{}}
 	for _, list := range inInstallOrder(lists) {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -39,7 +41,7 @@ func Discovered(lists []*metav1.APIResourceList) *Equivalents {
 }
 
 // add takes a resource in, after all that are there already.
-func (e *Equivalents) add(gv schema.GroupVersion, r *metav1.APIResource) {
+func (e *Builtin) add(gv schema.GroupVersion, r *metav1.APIResource) {
 	resource, subresource, _ := strings.Cut(r.Name, "/")
 	way := conversion.ResourceKind{Resource: gv.WithResource(resource), Subresource: subresource, Kind: gv.WithKind(r.Kind)}
 	if r.Version != "" {
@@ -54,7 +56,7 @@ func (e *Equivalents) add(gv schema.GroupVersion, r *metav1.APIResource) {
 //
 // What makes resources the same is the place where the API server keeps them, and for built-in ones that follows from
 // the name alone, whatever the group (DefaultStorageFactory.ResourcePrefix of k8s.io/apiserver/pkg/server/storage).
-func (e *Equivalents) For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind {
+func (e *Builtin) For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind {
 	if !e.own[resource.GroupResource()] {
 		return nil
 	}
@@ -66,7 +68,7 @@ func (e *Equivalents) For(resource schema.GroupVersionResource, subresource stri
 
 // Families are the ways to reach each resource and subresource, as For returns them, in the order of their names. Like those
 // of For they must not be changed.
-func (e *Equivalents) Families() [][]conversion.ResourceKind {
+func (e *Builtin) Families() [][]conversion.ResourceKind {
 	all := make([][]conversion.ResourceKind, 0, len(e.ways))
 	for _, path := range slices.Sorted(maps.Keys(e.ways)) {
 		all = append(all, e.ways[path])

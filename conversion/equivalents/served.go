@@ -1,4 +1,4 @@
-package builtin
+package equivalents
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ import (
 // what it serves; Discovered is more exact. The versions of a group come in the order of the API server's discovery. All
 // that Kubernetes has served in a group version counts, in whatever release: policy/v1beta1 has PodSecurityPolicies,
 // networking.k8s.io/v1beta1 has Ingresses. Only resources that were ever served in more than one way are known.
-func Served(versions []schema.GroupVersion) *Equivalents {
+func Served(versions []schema.GroupVersion) *Builtin {
 	lists := make([]*metav1.APIResourceList, 0, len(versions))
 	for _, gv := range versions {
 		lists = append(lists, listed(gv))
@@ -25,7 +25,7 @@ func Served(versions []schema.GroupVersion) *Equivalents {
 // a built-in resource. No API server serves them all, so that a hook may be found to match that the cluster's own API
 // server would not have called, and the version that it takes may be one that our types cannot convert to; but none is
 // passed over.
-func Known() *Equivalents {
+func Known() *Builtin {
 	var all []schema.GroupVersion
 	for line := range strings.Lines(served) {
 		columns := strings.Split(line, "|")

@@ -1,4 +1,4 @@
-package builtin_test
+package equivalents_test
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
@@ -93,7 +93,7 @@ func TestResourcesAreEquivalentInTheOrderInWhichTheAPIServerInstallsThem(t *test
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			gvr, sub := resource(t, tc.resource)
-			if diff := cmp.Diff(tc.want, text(builtin.Served(versions(t, tc.served)).For(gvr, sub))); diff != "" {
+			if diff := cmp.Diff(tc.want, text(equivalents.Served(versions(t, tc.served)).For(gvr, sub))); diff != "" {
 				t.Errorf("equivalents (-want +got):\n%s", diff)
 			}
 		})
@@ -101,7 +101,7 @@ func TestResourcesAreEquivalentInTheOrderInWhichTheAPIServerInstallsThem(t *test
 }
 
 func TestAllVersionsEverServedAreEquivalentInAClusterOfWhichNothingIsKnown(t *testing.T) {
-	known := builtin.Known()
+	known := equivalents.Known()
 	for from, want := range map[string][]string{
 		"apps/v1 deployments": {
 			"extensions/v1beta1 deployments is extensions/v1beta1 Deployment", "apps/v1 deployments is apps/v1 Deployment",
@@ -135,7 +135,7 @@ func TestAllVersionsEverServedAreEquivalentInAClusterOfWhichNothingIsKnown(t *te
 // types' version that serves everything.
 func TestNoneOfTheEquivalentsOfAnAPIServerIsMissingInAClusterOfWhichNothingIsKnown(t *testing.T) {
 	lists := discovery(t)
-	known, exact := builtin.Known(), builtin.Discovered(lists)
+	known, exact := equivalents.Known(), equivalents.Discovered(lists)
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			gvr, sub := resource(t, list.GroupVersion+" "+r.Name)
@@ -153,7 +153,7 @@ func TestNoneOfTheEquivalentsOfAnAPIServerIsMissingInAClusterOfWhichNothingIsKno
 }
 
 func TestFamiliesAreTheEquivalentsOfEachOfTheirMembers(t *testing.T) {
-	known := builtin.Known()
+	known := equivalents.Known()
 	families := known.Families()
 	if len(families) < 30 {
 		t.Errorf("only %d families", len(families))
@@ -168,7 +168,7 @@ func TestFamiliesAreTheEquivalentsOfEachOfTheirMembers(t *testing.T) {
 }
 
 func TestWhatIsNotBuiltInIsLeftOutOfDiscovery(t *testing.T) {
-	e := builtin.Discovered([]*metav1.APIResourceList{
+	e := equivalents.Discovered([]*metav1.APIResourceList{
 		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}},
 		{GroupVersion: "a/b/c", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}},
 		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}},
@@ -180,20 +180,19 @@ func TestWhatIsNotBuiltInIsLeftOutOfDiscovery(t *testing.T) {
 }
 
 // TestTheEquivalentsAreThoseOfKubernetesOwnRegistry fills the registry of k8s.io/apimachinery as installing the API groups
-// does: group by group, version by version, path by path.
+// does: group by group, version by version, path by path. Discovery lists versions in the order in which API servers install them, as package
+// builtin tests.
 func TestTheEquivalentsAreThoseOfKubernetesOwnRegistry(t *testing.T) {
 	lists := discovery(t)
 	registry := runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return r.Resource })
 	for _, dir := range providers(t) {
-		for _, gv := range prioritized(t, groupOf(dir)) {
-			for _, list := range lists {
-				if list.GroupVersion == gv.String() {
-					register(registry, gv, list)
-				}
+		for _, list := range lists {
+			if gv := versions(t, list.GroupVersion)[0]; gv.Group == groupOf(dir) {
+				register(registry, gv, list)
 			}
 		}
 	}
-	e := builtin.Discovered(lists)
+	e := equivalents.Discovered(lists)
 	several := 0
 	for _, list := range lists {
 		gv := versions(t, list.GroupVersion)[0]
@@ -238,7 +237,7 @@ func TestTheTableKnowsAllThatKubernetesServesInSeveralWays(t *testing.T) {
 	for _, list := range lists {
 		all = append(all, versions(t, list.GroupVersion)...)
 	}
-	known, exact := builtin.Served(all), builtin.Discovered(lists)
+	known, exact := equivalents.Served(all), equivalents.Discovered(lists)
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			gvr, sub := resource(t, list.GroupVersion+" "+r.Name)

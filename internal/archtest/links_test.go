@@ -1,0 +1,50 @@
+package archtest_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// kubernetesTests are the packages whose tests link k8s.io/kubernetes, which takes a linker ten seconds each. The tests of all others read
+// documents with package configtest.
+func kubernetesTests() []string {
+	return []string{
+		"bridge",               // internal/oracle
+		"bridge/outbound",      // internal/oracle
+		"cluster",              // conversion/builtin
+		"cluster/registration", // the validation of entries by the API server
+		"cmd/portcullis",       // the program
+		"config",               // all that the API server does with a document
+		"conversion/builtin",   // itself
+		"dispatcher",           // internal/oracle and conversion/builtin
+		"dispatcher/match",     // internal/oracle
+		"internal/cli/cluster", // a part of the program
+		"internal/cli/config",  // a part of the program
+		"internal/oracle",      // itself
+		"internal/schemas",     // a decoder that refuses as the program does
+		"internal/serve",       // a part of the program
+	}
+}
+
+func TestFewTestsLinkKubernetes(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-C", root, "-test", "-f", "{{.ImportPath}}{{range .Deps}} {{.}}{{end}}", "./...").Output()
+	if err != nil {
+		t.Fatal("go list -test:", err)
+	}
+	var linking []string
+	module := house(t).Module + "/"
+	for line := range strings.Lines(string(out)) {
+		program, _, _ := strings.Cut(line, " ")
+		if name, ok := strings.CutSuffix(program, ".test"); ok && strings.Contains(line, " k8s.io/kubernetes/") {
+			linking = append(linking, strings.TrimPrefix(name, module))
+		}
+	}
+	slices.Sort(linking)
+	if diff := cmp.Diff(kubernetesTests(), linking); diff != "" {
+		t.Errorf("the tests that link k8s.io/kubernetes (-named here +found):\n%s", diff)
+	}
+}
