@@ -156,7 +156,7 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 	here, far := n.Here(), n.Namespace(t)
 	n.Link(t, here, far)
 	const hook, group = "widgets.example.com", "bridged.example.com"
-	cluster.InstallDefinition(t, widgetDefinition(group, conversionWebhook(t)))
+	cluster.InstallDefinitions(t, widgetDefinition(group, conversionWebhook(t)))
 	onWidgets := kube.Hook{
 		Name: hook, Group: group, Resources: []string{widgets},
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},

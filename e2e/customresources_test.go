@@ -52,9 +52,11 @@ func installDefinitions(t *testing.T) {
 			t.Errorf("the kinds are not gone: %v", err)
 		}
 	})
+	var crds []*apiextensionsv1.CustomResourceDefinition
 	for _, file := range files {
-		cluster.InstallDefinition(t, definition(t, file))
+		crds = append(crds, definition(t, file))
 	}
+	cluster.InstallDefinitions(t, crds...)
 }
 
 func definition(t *testing.T, file string) *apiextensionsv1.CustomResourceDefinition {

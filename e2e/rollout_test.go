@@ -158,7 +158,7 @@ func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r.validate(t)
 	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.callers.Address))
 
-	for range citest.Rounds(1, 2, 20) {
+	for range citest.Rounds(1, 1, 20) {
 		r.replaceEach(t, flow, direct)
 	}
 
