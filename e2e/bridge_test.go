@@ -265,7 +265,7 @@ func (p *bridgedPair) hold(t *testing.T) {
 // dispatcher that is killed. It answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of
 // them.
 func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
-	citest.Gate(t, "covers bridges: 3 s")
+	citest.Gate(t, "covers bridges: 2 s")
 	p := newBridgedPair(t, nil)
 	flow := newTraffic(t, p.write)
 	p.more(t, 0)

@@ -161,7 +161,7 @@ func inOurGroup(t *testing.T, configuration metav1.Object) string {
 }
 
 func TestCustomResourcesAreConfiguration(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 9 s")
+	citest.Gate(t, "covers custom resources: 5 s")
 	c := newCustomized(t)
 	c.open(t)
 	c.apply(t, mesh.Route("policies", hostName))
@@ -208,7 +208,7 @@ func (c *customized) await(t *testing.T, document, condition, status, message st
 }
 
 func TestStatusesSayWhatIsInForce(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 14 s")
+	citest.Gate(t, "covers custom resources: 7 s")
 	c := newCustomized(t)
 	hooks, route := inOurGroup(t, kube.Validating("policies", onPods(policyHook))), mesh.Route("policies", hostName)
 	bad := "{apiVersion: portcullis.dev/v1, kind: Cluster, metadata: {name: elsewhere}, spec: {namespaces: {static: {Not-A-Name: {}}}}}"
@@ -233,7 +233,7 @@ func TestStatusesSayWhatIsInForce(t *testing.T) {
 // TestTheAPIServerRefusesAsTheDecoderDoes shows the API server the documents of the tests of config/kinds. internal/schemas has the
 // same table, with the code of API servers, and names the documents that only the decoder refuses.
 func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 7 s")
+	citest.Gate(t, "covers custom resources: 6 s")
 	installDefinitions(t)
 	data, err := os.ReadFile("../config/kinds/testdata/documents.json")
 	if err != nil {
