@@ -64,12 +64,16 @@ BENCHED := $(notdir $(patsubst %/build,%,$(wildcard bench/languages/*/build)))
 built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
 .PHONY: sdks
-sdks: ## Check the SDKs of other languages, drive each by the conformance suite, follow its page; skip those whose toolchain is missing
-	@$(MAKE) --jobs=2 --keep-going --output-sync=recurse page-go $(LANGUAGES:%=sdk-%) # two: much of the time is spent waiting
+sdks: ## Check, conformance suite and page of the SDKs whose inputs changed since their green run (ALL=1: all); skip missing toolchains
+	@run=page-go; for language in $(LANGUAGES); do \
+		[[ -z "$(ALL)" ]] && sdk/record green $$language || run+=" sdk-$$language"; \
+	done; \
+	$(MAKE) --jobs=2 --keep-going --output-sync=recurse $$run # two: much of the time is spent waiting
 
+# sdk/LANGUAGE/green.txt records a green run; without the toolchain of the language it skips.
 .PHONY: $(LANGUAGES:%=sdk-%)
 $(LANGUAGES:%=sdk-%): sdk-%:
-	@.ci/phases "sdk/$*" "sdk/$*/check" "conformance of $*" "$(MAKE) conformance-$*" "page of $*" "$(MAKE) page-$*"
+	@sdk/record run $*
 
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
