@@ -32,6 +32,9 @@ const (
 	compactAfter = 10 * time.Minute
 	// startTimeout bounds the start: a large database takes seconds.
 	startTimeout = time.Minute
+	// tick and election are how long the only member waits before it leads. etcd's own values allow for a network between members, and
+	// delay each start by half a second.
+	tick, election = 20 * time.Millisecond, 100 * time.Millisecond
 )
 
 // ErrLocked is the error of Start when another process has the data directory.
@@ -112,6 +115,7 @@ func settings(o Options, level zapcore.LevelEnabler) *embed.Config {
 	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.QuotaBackendBytes = o.QuotaBytes
+	c.TickMs, c.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
 	c.MaxTxnOps = etcdstore.MaxTxnOps
 	c.MaxRequestBytes = etcdstore.MaxRequestBytes
 	c.AutoCompactionMode = embed.CompactorModePeriodic
