@@ -7,7 +7,7 @@ import (
 )
 
 // Validator has the rules of Kubernetes about webhook configurations; package apiserver has the original. It is an interface because the
-// original links k8s.io/kubernetes, which takes a linker ten seconds. It is called concurrently.
+// original links k8s.io/kubernetes, which doubles the time and memory to link a test. It is called concurrently.
 //
 // A configuration is a pointer to a ValidatingWebhookConfiguration or a MutatingWebhookConfiguration of v1 that has its defaults. The validator may
 // change it.

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -52,22 +53,38 @@ func cases() []testCase {
 
 func TestConformance(t *testing.T) {
 	started := startCommand(t)
-	results := map[string]bool{}
+	results := results{passed: map[string]bool{}}
+	t.Cleanup(func() { results.write(t) })
 	for _, c := range cases() {
-		ran := false
-		passed := t.Run(c.name, func(t *testing.T) {
-			ran = true
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // most cases wait
+			t.Cleanup(func() { results.add(c.name, !t.Failed()) })
 			t.Logf("%s\nWithout it: %s\ndocs/protocol.md#%s", c.asks, c.why, c.section)
 			c.play(&stage{T: t, command: started, dir: t.TempDir()})
 		})
-		if ran {
-			results[c.name] = passed
-		}
 	}
-	if *table != "" {
-		if err := writeTable(*table, *column, results); err != nil {
-			t.Error(err)
-		}
+}
+
+// results are the cases that have run. It may be used concurrently.
+type results struct {
+	mu     sync.Mutex
+	passed map[string]bool
+}
+
+func (r *results) add(name string, passed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passed[name] = passed
+}
+
+// write writes the table, if there is to be one.
+func (r *results) write(t *testing.T) {
+	t.Helper()
+	if *table == "" {
+		return
+	}
+	if err := writeTable(*table, *column, r.passed); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -127,7 +127,7 @@ func (r *road) startAdapt(t *testing.T, socket string, args ...string) *process.
 // one replica's webhook is gone the other one has the calls; and rolling adapt
 // loses none.
 func TestAWebhookOnASocketIsServedOverStreams(t *testing.T) {
-	citest.Gate(t, "covers webhooks on sockets: 3 s")
+	citest.Gate(t, "covers webhooks on sockets: 2 s")
 	dir := t.TempDir()
 	first := serveOnSocket(t, filepath.Join(dir, "1"))
 	r := newRoad(t, kube.Mutating("labels", onPods("labels.example.com")), kube.Validating("names", onPods("names.example.com")))

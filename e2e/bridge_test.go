@@ -156,7 +156,7 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 	here, far := n.Here(), n.Namespace(t)
 	n.Link(t, here, far)
 	const hook, group = "widgets.example.com", "bridged.example.com"
-	cluster.InstallDefinition(t, widgetDefinition(group, conversionWebhook(t)))
+	cluster.InstallDefinitions(t, widgetDefinition(group, conversionWebhook(t)))
 	onWidgets := kube.Hook{
 		Name: hook, Group: group, Resources: []string{widgets},
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -265,7 +265,7 @@ func (p *bridgedPair) hold(t *testing.T) {
 // dispatcher that is killed. It answers 503 with Retry-After, and the API server asks again. So no write fails, and the hook sees each of
 // them.
 func TestABridgeGoesOnWithOneDispatcherWhenTheOtherIsKilled(t *testing.T) {
-	citest.Gate(t, "covers bridges: 3 s")
+	citest.Gate(t, "covers bridges: 2 s")
 	p := newBridgedPair(t, nil)
 	flow := newTraffic(t, p.write)
 	p.more(t, 0)

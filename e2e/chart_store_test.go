@@ -23,7 +23,7 @@ import (
 // applies a document, and finds it after the Pod has been replaced on its
 // volume.
 func TestTheChartRunsAStore(t *testing.T) {
-	citest.Gate(t, "covers the store of the chart: 4 s")
+	citest.Gate(t, "covers the store of the chart: 2 s")
 	const document = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod-9}\nspec: {identities: [kube-apiserver]}\n"
 	namespace, authority := cluster.Namespace(t, nil), newTLSAuthority(t)
 	objects := newChart(t, "portcullis").render(t, namespace, "store.kind=embedded", "replicas=1", "operators={ann}", "serve.stopDelaySeconds=0")

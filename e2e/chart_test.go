@@ -97,7 +97,7 @@ var bridgeValues = map[string][]string{
 // TestTheChartOfBridgesIsAcceptedByTheAPIServer does the same with the chart
 // for clusters whose dispatchers are elsewhere.
 func TestTheChartOfBridgesIsAcceptedByTheAPIServer(t *testing.T) {
-	citest.Gate(t, "covers the chart: 3 s")
+	citest.Gate(t, "covers the chart: a second")
 	apply := newDryApply(t)
 	for name, set := range bridgeValues {
 		set = append([]string{"cluster=prod-1", "dispatchers={mesh.example.com:8444}"}, set...)
@@ -124,7 +124,7 @@ var hostValues = map[string][]string{
 // TestTheChartOfHostsIsAcceptedByTheAPIServer does the same with the chart of
 // hosts. The example of Go takes the arguments that it makes.
 func TestTheChartOfHostsIsAcceptedByTheAPIServer(t *testing.T) {
-	citest.Gate(t, "covers the chart: 4 s")
+	citest.Gate(t, "covers the chart: 3 s")
 	program, err := findTree(t).ImagePolicy(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -201,7 +201,7 @@ func TestConfigMapsAreConfiguration(t *testing.T) {
 }
 
 func TestTheSameObjectFromTwoSourcesIsAnErrorOnBoth(t *testing.T) {
-	citest.Gate(t, "covers two sources of configuration: 3 s")
+	citest.Gate(t, "covers two sources of configuration: a second")
 	c := newConfigured(t)
 	c.open(t)
 	c.write(t, "again", asConfiguration(), mesh.Document(t, kube.Validating("files", onPods("files.example.com"))))

@@ -16,7 +16,7 @@ import (
 const crashing = "crashing.example.com"
 
 func TestCallsInFlightOnAKilledReplicaAreAnsweredByTheOther(t *testing.T) {
-	citest.Gate(t, "covers hosts that are killed: 2 s")
+	citest.Gate(t, "covers hosts that are killed: a second")
 	for flag, road := range map[string]func(*testing.T) *road{
 		"-validate": func(t *testing.T) *road {
 			r := newRoad(t, kube.Validating("crashing", onPods(crashing)))
@@ -70,7 +70,7 @@ func TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects(t *testing.T) 
 }
 
 func TestCallsInFlightOnAReplicaThatHangsAreAnsweredByTheOther(t *testing.T) {
-	citest.Gate(t, "covers hosts that are killed: 3 s")
+	citest.Gate(t, "covers hosts that are killed: 4 s")
 	r := newRoad(t, kube.Validating("crashing", onPods(crashing)))
 	r.validate(t)
 	p := newPair(t, r, r.createDryOf, "-validate="+crashing)

@@ -166,7 +166,7 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 
 // TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument takes the right to read from one of two dispatchers, and gives it back.
 func TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 18 s")
+	citest.Gate(t, "covers custom resources: 9 s")
 	c := newCustomizedPair(t)
 	hooks := inOurGroup(t, kube.Validating("policies", onPods(policyHook)))
 	c.apply(t, hooks)
@@ -204,7 +204,7 @@ func TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument(t *testing.T) {
 
 // TestKubectlApplyNamesTheFieldThatIsRefused has a document of each kind that the API server refuses, or that kubectl does not send.
 func TestKubectlApplyNamesTheFieldThatIsRefused(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 10 s")
+	citest.Gate(t, "covers custom resources: 7 s")
 	installDefinitions(t)
 	for document, want := range map[string]string{
 		`{kind: HookRoute, spec: {configuration: policies, timeout: soon}}`:                              `spec.timeout: Invalid value: `,

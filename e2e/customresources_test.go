@@ -53,9 +53,11 @@ func installDefinitions(t *testing.T) {
 			t.Errorf("the kinds are not gone: %v", err)
 		}
 	})
+	var crds []*apiextensionsv1.CustomResourceDefinition
 	for _, file := range files {
-		cluster.InstallDefinition(t, definition(t, file))
+		crds = append(crds, definition(t, file))
 	}
+	cluster.InstallDefinitions(t, crds...)
 }
 
 func definition(t *testing.T, file string) *apiextensionsv1.CustomResourceDefinition {
@@ -160,7 +162,7 @@ func inOurGroup(t *testing.T, configuration metav1.Object) string {
 }
 
 func TestCustomResourcesAreConfiguration(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 9 s")
+	citest.Gate(t, "covers custom resources: 5 s")
 	c := newCustomized(t)
 	c.open(t)
 	c.apply(t, mesh.Route("policies", hostName))
@@ -207,7 +209,7 @@ func (c *customized) await(t *testing.T, document, condition, status, message st
 }
 
 func TestStatusesSayWhatIsInForce(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 14 s")
+	citest.Gate(t, "covers custom resources: 7 s")
 	c := newCustomized(t)
 	hooks, route := inOurGroup(t, kube.Validating("policies", onPods(policyHook))), mesh.Route("policies", hostName)
 	bad := "{apiVersion: portcullis.dev/v1, kind: Cluster, metadata: {name: elsewhere}, spec: {namespaces: {static: {Not-A-Name: {}}}}}"
@@ -232,7 +234,7 @@ func TestStatusesSayWhatIsInForce(t *testing.T) {
 // TestTheAPIServerRefusesAsTheDecoderDoes shows the API server the documents of the tests of config/kinds. internal/schemas has the
 // same table, with the code of API servers, and names the documents that only the decoder refuses.
 func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
-	citest.Gate(t, "covers custom resources: 7 s")
+	citest.Gate(t, "covers custom resources: 6 s")
 	installDefinitions(t)
 	data, err := os.ReadFile("../config/kinds/testdata/documents.json")
 	if err != nil {

@@ -120,7 +120,7 @@ func TestDevAnswersAsItsSampleConfigurationSays(t *testing.T) {
 }
 
 func TestDevJudgesReviewsOfTheCorpus(t *testing.T) {
-	citest.Gate(t, "covers portcullis dev: 4 s")
+	citest.Gate(t, "covers portcullis dev: 3 s")
 	for file, denied := range map[string]string{
 		"kubewarden-privileged-pod.v1.json":          "alpine",
 		"connaisseur-pod-ephemeralcontainer.v1.json": "", // its image is named by digest
@@ -229,7 +229,7 @@ func applyPatch(object any, operations []byte, into any) error {
 }
 
 func TestDevObeysAnEditAndIgnoresABrokenOne(t *testing.T) {
-	citest.Gate(t, "covers portcullis dev: 6 s")
+	citest.Gate(t, "covers portcullis dev: 5 s")
 	d := startDev(t)
 	file, sample := filepath.Join(d.dir, "config", "hooks.yaml"), filepath.Join(d.dir, "pod.json")
 	original := string(readFile(t, file))

@@ -147,7 +147,7 @@ func TestEnforceAnswersWithItsStatus(t *testing.T) {
 // TestEveryBodyIsEnforced posts everything that lies in the corpus to
 // /enforce: whatever it is, there is a verdict.
 func TestEveryBodyIsEnforced(t *testing.T) {
-	citest.Gate(t, "covers direct callers: 3 s")
+	citest.Gate(t, "covers direct callers: a second")
 	r, caller := newEdgesRoad(t)
 	url := r.dispatcher.URL(clusterName, "enforce")
 	var posts sync.WaitGroup

@@ -167,7 +167,7 @@ func TestAHookSeesTheVersionOfACustomResourceThatItAsksFor(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			const hook = "widgets.example.com"
-			cluster.InstallDefinition(t, widgetDefinition(test.group, test.conversion(t)))
+			cluster.InstallDefinitions(t, widgetDefinition(test.group, test.conversion(t)))
 			onWidgets := kube.Hook{
 				Name: hook, Group: test.group, Resources: []string{widgets},
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},

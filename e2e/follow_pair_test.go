@@ -137,8 +137,8 @@ func (*road) renew(t *testing.T, name string, i int) {
 // TestAFollowedMutatingWebhookPatchesOnce follows a mutating webhook. Its patch
 // is in each Pod once, and its reinvocationPolicy counts as in the API server.
 func TestAFollowedMutatingWebhookPatchesOnce(t *testing.T) {
-	citest.Gate(t, "covers followed webhooks: 13 s")
-	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
+	citest.Gate(t, "covers followed webhooks: 6 s")
+	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), shortLag)
 	server := webhook.Serve(t, cluster.Authority(), func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if bytes.Contains(r.Object.Raw, []byte(`"name":"sidecar"`)) {
 			return &admissionv1.AdmissionResponse{Allowed: true}
@@ -212,9 +212,9 @@ func TestAFollowedMutatingWebhookPatchesOnce(t *testing.T) {
 // TestAFollowedServiceIsCalledAtTheAddressOfTheOperator follows a webhook whose
 // Service only the cluster knows. The API server of the test reaches none.
 func TestAFollowedServiceIsCalledAtTheAddressOfTheOperator(t *testing.T) {
-	citest.Gate(t, "covers followed webhooks: 6 s")
+	citest.Gate(t, "covers followed webhooks: 4 s")
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow, "webhook.cert-manager.svc")
-	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), "--webhook-service="+clusterName+"/cert-manager/webhook="+server.Address())
+	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), shortLag, "--webhook-service="+clusterName+"/cert-manager/webhook="+server.Address())
 	original := f.original(server, "/review")
 	original.Webhooks[0].ClientConfig.URL = nil
 	original.Webhooks[0].ClientConfig.Service = &admissionregistrationv1.ServiceReference{Namespace: "cert-manager", Name: "webhook", Path: ptr.To("/review")}

@@ -359,7 +359,7 @@ func strategicPatch(before, after, live []byte) ([]byte, error) {
 // writes, and the line of docs/clusters.md has the API server call the
 // webhook itself again.
 func TestAFollowedObjectIsGivenBackByHand(t *testing.T) {
-	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
+	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), shortLag)
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	original := f.original(server, "/review")
 	cluster.InstallValidating(t, original)
@@ -394,7 +394,7 @@ subjects: [{kind: ServiceAccount, name: portcullis, namespace: portcullis-system
 
 // TestFollowedCopiesMayBeCustomResources has the mesh follow without a store.
 func TestFollowedCopiesMayBeCustomResources(t *testing.T) {
-	citest.Soak(t, "waits for an original to settle: 26 s")
+	citest.Gate(t, "waits for originals to settle: 11 s")
 	installDefinitions(t)
 	manifest, err := os.ReadFile("../deploy/custom-resources-rbac.yaml")
 	if err != nil {
@@ -404,7 +404,7 @@ func TestFollowedCopiesMayBeCustomResources(t *testing.T) {
 	inNamespace(t, kubeconfig, "portcullis-system")
 	cluster.Apply(t, string(manifest))
 	cluster.Apply(t, copiersRBAC)
-	f := newFollowingRoad(t, "--config-custom-resources", "--config-kubeconfig="+kubeconfig)
+	f := newFollowingRoad(t, "--config-custom-resources", "--config-kubeconfig="+kubeconfig, shortLag)
 	first, second := webhook.Serve(t, cluster.Authority(), webhook.Allow), webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	original := f.original(first, "/first")
 	cluster.InstallValidating(t, original)
@@ -466,7 +466,7 @@ func (r *road) calledOnce(t *testing.T, server *webhook.Server) error {
 // TestAWebhookAtAHostThatIsNotListedIsNotFollowed has an owner that chooses an
 // address: the mesh does not call it, and the API server goes on to do so.
 func TestAWebhookAtAHostThatIsNotListedIsNotFollowed(t *testing.T) {
-	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
+	f := newFollowingRoad(t, "--data-dir="+t.TempDir(), shortLag)
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow, "localhost")
 	original := f.original(server, "/review")
 	original.Webhooks[0].ClientConfig.URL = ptr.To(strings.Replace(server.URL(), "127.0.0.1", "localhost", 1) + "/review")

@@ -132,7 +132,7 @@ func TestGitOpsToolsSeeWhetherADocumentIsInForce(t *testing.T) {
 
 // TestGitOpsToolsDoNotTakeSilenceForSuccess creates and changes objects while no dispatcher runs.
 func TestGitOpsToolsDoNotTakeSilenceForSuccess(t *testing.T) {
-	citest.Gate(t, "covers tools of GitOps: 7 s")
+	citest.Gate(t, "covers tools of GitOps: 3 s")
 	c, argo := newCustomized(t), newArgoCD(t)
 	hooks := inOurGroup(t, kube.Validating("policies", onNothing(policyHook)))
 	c.apply(t, hooks)

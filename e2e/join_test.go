@@ -219,7 +219,7 @@ func (j *joining) wantInventory(t *testing.T, before map[string]bool) {
 // cluster: it joins by a capability, its Pods are judged, a second join changes
 // nothing, and when it has left neither the cluster nor the store holds a trace.
 func TestAManagedClusterJoinsByOneCommandAndLeavesNothing(t *testing.T) {
-	citest.Soak(t, "starts an API server, and waits for the trials of joins: 16 s")
+	citest.Gate(t, "starts an API server, and waits for trials: 16 s")
 	j := newJoining(t, nil)
 	before := j.inventory(t)
 

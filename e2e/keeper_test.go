@@ -19,6 +19,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
 
+// shortLag has dispatchers wait a second where they wait for five or ten, for API servers that have yet to obey a change of a webhook
+// configuration. It is for tests that do not rely on the time having been enough.
+const shortLag = "--api-server-lag=1s"
+
 // keptCluster is the document of the shared cluster with the entries that the
 // mesh is to keep. They are called at url.
 func (r *road) keptCluster(t *testing.T, url string) string {
@@ -42,12 +46,12 @@ func (r *road) keptClusterAs(t *testing.T, url, name string) string {
 // document of the cluster, follow hooks that are added, and come back when somebody
 // changes or deletes them, also after the dispatcher that wrote them is gone.
 func TestTheMeshKeepsItsEntries(t *testing.T) {
-	citest.Soak(t, "waits for entries, which are compared every 10 s: 18 s")
+	citest.Gate(t, "waits for another dispatcher to take over: 19 s")
 	const denier, later = "denier.example.com", "later.example.com"
 	var r *road
 	t.Cleanup(func() { r.deleteEntries(t) }) // once the dispatchers have ended, which would write them again
 	hooks := documents(t, kube.Validating("denier", onPods(denier)))
-	m := newMesh(t, mesh.Options{Documents: append(hooks, clusterDocument(t))})
+	m := newMesh(t, mesh.Options{Args: []string{shortLag}, Documents: append(hooks, clusterDocument(t))})
 	r = newRoadOn(t, m, m.Serve(t))
 	other := r.Serve(t)
 	deny := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) { //nolint:unparam // the signature of a handler
@@ -127,13 +131,13 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 // TestTheMeshKeepsNoEntriesInAnObjectOfAnother has an object of the same name that the mesh did not make: it stays as it is, the Cluster
 // shows why nothing is registered, and once the operator has done what that message asks for, the entries come.
 func TestTheMeshKeepsNoEntriesInAnObjectOfAnother(t *testing.T) {
-	citest.Soak(t, "waits for entries, which are compared every 10 s: 16 s")
+	citest.Gate(t, "waits for the next comparison of entries: 6 s")
 	const denier = "denier.example.com"
 	var r *road
 	t.Cleanup(func() { r.deleteEntries(t) })
 	hook := onPods(denier)
 	hooks := documents(t, kube.Validating("denier", hook))
-	m := newMesh(t, mesh.Options{Args: []string{"--operator=operator"}, Documents: append(hooks, clusterDocument(t))})
+	m := newMesh(t, mesh.Options{Args: []string{"--operator=operator", shortLag}, Documents: append(hooks, clusterDocument(t))})
 	r = newRoadOn(t, m, m.Serve(t))
 	operator := newOperator(t, m, r.dispatcher)
 	admission := cluster.Client().AdmissionregistrationV1()
@@ -172,8 +176,8 @@ func TestTheMeshKeepsNoEntriesInAnObjectOfAnother(t *testing.T) {
 
 // TestAClusterThatIsACustomResourceShowsWhetherItsEntriesAreWritten waits for the condition as `kubectl wait` does.
 func TestAClusterThatIsACustomResourceShowsWhetherItsEntriesAreWritten(t *testing.T) {
-	citest.Soak(t, "waits for entries, which are compared every 10 s: 17 s")
-	c := newCustomized(t) // its own entry has the name of the road, and no mesh has made it
+	citest.Gate(t, "waits for the next comparison of entries: 8 s")
+	c := newCustomized(t, "--data-dir="+t.TempDir(), shortLag) // its own entry has the name of the road, and no mesh has made it
 	c.Configure(t, "initial")
 	name := c.name + "-kept"
 	t.Cleanup(func() { c.dispatcher.Stop(t); c.deleteEntriesOf(t, name) })

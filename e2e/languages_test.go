@@ -169,7 +169,7 @@ func TestAFleetOfAllLanguagesIsRolledWhileObjectsAreWrittenAndNoneFails(t *testi
 	citest.Soak(t, "rolls hosts of all languages under load: minutes")
 	const group = "fleet.example.com"
 	fleet := sdks(t)
-	cluster.InstallDefinition(t, widgetDefinition(group, nil))
+	cluster.InstallDefinitions(t, widgetDefinition(group, nil))
 	hook := func(name string) kube.Hook {
 		return kube.Hook{Name: name, Group: group, Resources: []string{widgets}, Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}}
 	}

@@ -158,7 +158,7 @@ func TestDispatchersAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	r.validate(t)
 	flow, direct := newTraffic(t, w.write), newTraffic(t, r.directCaller(t, r.callers.Address))
 
-	for range citest.Rounds(1, 2, 20) {
+	for range citest.Rounds(1, 1, 20) {
 		r.replaceEach(t, flow, direct)
 	}
 
@@ -266,7 +266,7 @@ func podObject(t *testing.T, namespace string) []byte {
 }
 
 func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {
-	citest.Gate(t, "covers a certificate that is replaced under load: 5 s")
+	citest.Gate(t, "covers a certificate that is replaced under load: 4 s")
 	const hook, rotations = "rotated.example.com", 3
 	r := newRoad(t, kube.Validating("rotated", onPods(hook)))
 	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })

@@ -218,7 +218,7 @@ func TestNoWriteWaitsForAHookInShadow(t *testing.T) {
 
 // TestNobodyNeedsTheHostsOfAHookInShadow has none.
 func TestNobodyNeedsTheHostsOfAHookInShadow(t *testing.T) {
-	citest.Gate(t, "covers hooks in shadow: 2 s")
+	citest.Gate(t, "covers hooks in shadow: a second")
 	r := shadowRoad(t, deciding)
 	eventually(t, "the dispatcher is ready", func() error { return r.dispatcher.Ready(t.Context()) })
 	r.createLabelled(t, "pod")

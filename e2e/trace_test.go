@@ -116,7 +116,7 @@ func TestOneTraceLeadsThroughABridgeIntoTheHost(t *testing.T) {
 // TestTheTraceOfDevLeadsIntoItsHost is the same in the one process in which
 // people look first.
 func TestTheTraceOfDevLeadsIntoItsHost(t *testing.T) {
-	citest.Gate(t, "covers traces: 2 s")
+	citest.Gate(t, "covers traces: a second")
 	export := []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Endpoint(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=100",
 	}

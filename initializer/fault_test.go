@@ -13,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -84,6 +85,7 @@ func initialized(t *testing.T, d *dispatcher, name string) string {
 // Many are held by two dispatchers, with two replicas of each initializer, when the leader of etcd is killed: none is lost, none is
 // initialized twice or out of order, and nothing stays.
 func TestManyHoldsWhileAMemberIsKilled(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	var all []*dispatcher
 	ctx, stop := context.WithCancel(t.Context())
@@ -130,6 +132,8 @@ func TestManyHoldsWhileAMemberIsKilled(t *testing.T) {
 
 // A dispatcher that crashes leaves its object to the lease. Others see that.
 func TestACrashedDispatcherLeavesNothing(t *testing.T) {
+	citest.Gate(t, "waits for the end of a lease: 6 s")
+	t.Parallel()
 	m := newMesh(t)
 	d, other := m.dispatcher(initializer.Options{Now: func() time.Time { return time.Unix(1000, 0) }}), m.dispatcher(initializer.Options{})
 	r := podReview("prod", "r1", pod("p"))
@@ -150,6 +154,8 @@ func TestACrashedDispatcherLeavesNothing(t *testing.T) {
 // A dispatcher that does not reach etcd any more loses its object long before the time of the review is over, so that another dispatcher may
 // take the next CREATE. Its own review fails, and is not told that somebody has deleted the object.
 func TestADispatcherThatIsCutOffLosesItsObject(t *testing.T) {
+	citest.Gate(t, "waits for the end of a lease: 8 s")
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	cut, o := etcd.Followers()[0], etcd.Options(etcdtest.User)
 	alone, others := o, o
@@ -188,6 +194,7 @@ func TestADispatcherThatIsCutOffLosesItsObject(t *testing.T) {
 
 // A hold that lasts longer than its lease keeps its object.
 func TestALeaseIsRenewed(t *testing.T) {
+	t.Parallel()
 	m := newMesh(t)
 	d := m.dispatcher(initializer.Options{})
 	call := start(t, d.stage(podReview("prod", "r1", pod("p"))), pod("p"), first)
@@ -213,6 +220,8 @@ func TestALeaseIsRenewed(t *testing.T) {
 
 // An etcd that has no leader for a while, as during an election, costs a hold that while, and no more.
 func TestAHoldOutlastsAnElection(t *testing.T) {
+	citest.Gate(t, "waits for elections of an etcd: 5 s")
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
 	d := m.dispatcher(initializer.Options{})
@@ -253,6 +262,7 @@ func TestAHoldOutlastsAnElection(t *testing.T) {
 
 // An etcd that does not answer costs a review no more than its own time, and a release no more than that of its caller.
 func TestAnEtcdThatHangs(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	m := &mesh{t, etcd.Client(etcd.Options(etcdtest.User))}
 	d := m.dispatcher(initializer.Options{})

@@ -33,7 +33,7 @@ func (f *follower) writeEntriesAgain(ctx context.Context, objects []*unstructure
 		}
 		change := before[o.GetUID()]
 		if change == nil {
-			change = &touch.Change{}
+			change = &touch.Change{Delay: f.lag}
 		}
 		f.entries[o.GetUID()] = change
 		if change.Due(o, touch.Mark(o), now) && f.leads() && now.Sub(f.failedAt) >= failurePause {

@@ -27,14 +27,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
 // Times.
 const (
-	// SettleTime is how long an original has to be on before its copy is removed: each API server of the cluster has to know by then.
-	SettleTime = 10 * time.Second
+	// SettleTime is how long, without Options.Lag, an original has to be on before its copy is removed: each API server of the cluster has to
+	// know by then.
+	SettleTime = settleLags * touch.Delay
+	// settleLags is how often the lag of an API server goes into that time.
+	settleLags = 2
 	// FirstHold and MaxHold are how long an original stays on whose owner has switched it on twice in a row, or more often. An original
 	// that stays off for longer than MaxHold begins anew.
 	FirstHold = time.Second
@@ -60,6 +64,9 @@ type Options struct {
 	API func(ctx context.Context, cluster string) (*rest.Config, *http.Client, error)
 	// Mesh takes the copies; nil if the configuration has no source that can be written. Nothing is followed then.
 	Mesh Mesh
+	// Lag is how long an API server takes at most to obey a change of a webhook configuration, which is written once more then; 0 is
+	// touch.Delay.
+	Lag time.Duration
 	// Metrics receives the collectors.
 	Metrics prometheus.Registerer
 	// Logger receives steps and failures; nil logs nothing.
@@ -311,8 +318,8 @@ func (w *worker) begin(ctx context.Context, restConfig *rest.Config, client *htt
 	ctx, stop := context.WithCancel(ctx)
 	t := &term{seen: seen, stop: stop, follower: &follower{
 		cluster: w.cluster, follow: w.task.follow, mesh: w.m.o.Mesh, client: seen.client, log: w.log, now: time.Now, leads: w.lease.Leads,
-		objects: map[config.Key]*followed{},
-		reach:   &reach{ask: ask, now: time.Now, changed: w.changed, checks: map[config.Key]*check{}},
+		lag: w.m.o.Lag, objects: map[config.Key]*followed{},
+		reach: &reach{ask: ask, now: time.Now, changed: w.changed, checks: map[config.Key]*check{}},
 	}}
 	t.watching.Go(func() { seen.watch(ctx) })
 	return t, nil

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type follower struct {
 	client  dynamic.Interface
 	log     *slog.Logger
 	now     func() time.Time
-	leads   func() bool // whether this dispatcher still holds the Lease
+	leads   func() bool   // whether this dispatcher still holds the Lease
+	lag     time.Duration // of Options
 
 	objects  map[config.Key]*followed    // by the key of the copy
 	entries  map[types.UID]*touch.Change // last changes of the entries of the cluster
@@ -171,7 +173,7 @@ func (f *follower) copyOf(original *unstructured.Unstructured, webhooks []map[st
 func (f *follower) object(key config.Key, origin string) *followed {
 	o := f.objects[key]
 	if o == nil {
-		o = &followed{origin: origin, view: &view{}}
+		o = &followed{origin: origin, view: &view{}, change: touch.Change{Delay: f.lag}}
 		f.objects[key] = o
 	}
 	return o
@@ -233,7 +235,7 @@ func (f *follower) judge(ctx context.Context, key config.Key, o *followed, objec
 	}
 	v.again = o.change.Due(v.original, v.mark(), now)
 	v.pending = o.change.Pending(v.original, v.mark())
-	v.settled = !o.on.IsZero() && now.Sub(o.on) >= SettleTime && !v.pending
+	v.settled = !o.on.IsZero() && now.Sub(o.on) >= cmp.Or(settleLags*f.lag, SettleTime) && !v.pending
 	f.watchOwner(o, now)
 	v.held = now.Before(o.heldUntil)
 }

@@ -18,12 +18,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
 	"github.com/portcullis-mesh/portcullis/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
 const (
-	// Interval is how often entries are compared although the configuration has not changed: others may have changed them.
-	Interval = 10 * time.Second
+	// Interval is how often entries are compared, without Options.Lag, although the configuration has not changed: others may have changed
+	// them.
+	Interval = intervalLags * touch.Delay
+	// intervalLags is how often the lag of an API server goes into that interval.
+	intervalLags = 2
 	// soon is the same while another dispatcher has to write them, and until they were written once more after a change (package touch).
 	soon = time.Second
 	// attemptTimeout bounds one attempt.
@@ -62,7 +66,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 	log := k.o.Logger.With("cluster", cluster)
 	e := &entries{
 		k: k, cluster: cluster, log: log, lease: leader.New(k.o.ID, leader.EntriesPrefix+nameOf(&t.registration), log),
-		again: registrar.Again{Cluster: cluster},
+		again: registrar.Again{Cluster: cluster, Delay: k.o.Lag}, planned: planned{settle: settleLags * k.o.Lag},
 	}
 	defer e.lease.End()
 	defer k.forget(cluster)
@@ -72,7 +76,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 		now := k.o.Generation()
 		o := e.attempt(ctx, now)
 		e.note(now, o)
-		wait := jittered(Interval)
+		wait := jittered(intervalLags * k.o.Lag)
 		if o.result == resultBehind || o.result == resultChanged || e.pending || !e.planned.settled() {
 			wait = soon
 		}

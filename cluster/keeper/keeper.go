@@ -7,6 +7,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -38,7 +40,7 @@ type Generation struct {
 	Next <-chan struct{}
 }
 
-// Options configure a Keeper. All are required but Logger, CapabilityKeys and KeyOverlap.
+// Options configure a Keeper. All are required but Logger, CapabilityKeys, KeyOverlap and Lag.
 type Options struct {
 	// ID names this dispatcher in the lease.
 	ID string
@@ -51,6 +53,9 @@ type Options struct {
 	// KeyOverlap is how long this dispatcher has known a key, and a document with spec.rotateCapability, before a capability which is
 	// accepted gives way to one of that key: other dispatchers may learn of them later. 0 waits for nothing.
 	KeyOverlap time.Duration
+	// Lag is how long an API server takes at most to obey a change of entries, which are written once more then, and compared each twice as
+	// long; 0 is touch.Delay.
+	Lag time.Duration
 	// Metrics receives the collectors.
 	Metrics prometheus.Registerer
 	// Logger receives changes of entries, and failures; nil logs nothing.
@@ -129,6 +134,7 @@ func New(o Options) (*Keeper, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Lag = cmp.Or(o.Lag, touch.Delay)
 	if o.CapabilityKeys == nil {
 		o.CapabilityKeys = func() *identity.CapabilityKeys { return nil }
 	}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,8 +15,11 @@ import (
 )
 
 const (
-	// settled is how long after a change each API server calls by it, also if the annotation of the later write (package touch) does not stay.
-	settled = 2 * touch.Delay
+	// settled is how long after a change, without Options.Lag, each API server calls by it, also if the annotation of the later write (package
+	// touch) does not stay.
+	settled = settleLags * touch.Delay
+	// settleLags is how often the lag of an API server goes into that time.
+	settleLags = 2
 	// maxPlans is how many plans of one object are kept, by which API servers may still call.
 	maxPlans = 8
 )
@@ -23,6 +27,7 @@ const (
 // planned has the plans of the entries of a cluster: of which hooks they bring the requests. The zero planned is one of a cluster that was not
 // read.
 type planned struct {
+	settle               time.Duration // 0 is settled
 	read                 bool
 	mutating, validating plans
 }
@@ -46,7 +51,7 @@ func (p *planned) see(
 		for i := range m.Webhooks {
 			mutating = append(mutating, m.Webhooks[i].ClientConfig)
 		}
-		p.mutating.see(m, planOf(mutating, cluster), at)
+		p.mutating.see(m, planOf(mutating, cluster), at, p.settle)
 	}
 	if v == nil {
 		p.validating = plans{}
@@ -54,7 +59,7 @@ func (p *planned) see(
 		for i := range v.Webhooks {
 			validating = append(validating, v.Webhooks[i].ClientConfig)
 		}
-		p.validating.see(v, planOf(validating, cluster), at)
+		p.validating.see(v, planOf(validating, cluster), at, p.settle)
 	}
 }
 
@@ -68,12 +73,12 @@ func planOf(addresses []admissionregistrationv1.WebhookClientConfig, cluster str
 	return match.Entry{}
 }
 
-func (p *plans) see(o metav1.Object, now match.Entry, at time.Time) {
+func (p *plans) see(o metav1.Object, now match.Entry, at time.Time, settle time.Duration) {
 	if mark := touch.Mark(o); mark != p.mark {
 		p.mark, p.since = mark, at
 		p.add(now)
 	}
-	if o.GetAnnotations()[touch.Annotation] == p.mark || at.Sub(p.since) >= settled {
+	if o.GetAnnotations()[touch.Annotation] == p.mark || at.Sub(p.since) >= cmp.Or(settle, settled) {
 		p.all = []match.Entry{now}
 	}
 }

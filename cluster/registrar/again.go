@@ -18,6 +18,8 @@ import (
 type Again struct {
 	// Cluster is that of the entries. Required.
 	Cluster string
+	// Delay is how long after a change the later write is; 0 is touch.Delay.
+	Delay time.Duration
 
 	mutating, validating touch.Change
 }
@@ -29,6 +31,7 @@ func (r *Registrar) WriteAgain(
 	ctx context.Context, m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration,
 	a *Again, now time.Time,
 ) (pending bool, err error) {
+	a.mutating.Delay, a.validating.Delay = a.Delay, a.Delay
 	if m != nil {
 		pending, err = r.mutating.writeAgain(ctx, a.Cluster, m, &a.mutating, now)
 	}

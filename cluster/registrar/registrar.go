@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
@@ -69,7 +68,7 @@ type Change struct {
 
 // Registrar writes entries. Its methods may be called concurrently.
 type Registrar struct {
-	client     kubernetes.Interface
+	client     clients
 	now        func() time.Time // the API server's
 	mutating   kind[*admissionregistrationv1.MutatingWebhookConfiguration]
 	validating kind[*admissionregistrationv1.ValidatingWebhookConfiguration]
@@ -89,7 +88,7 @@ func NewWithClient(config *rest.Config, httpClient *http.Client) (*Registrar, er
 	over := *httpClient
 	date := &dated{next: cmp.Or[http.RoundTripper](httpClient.Transport, http.DefaultTransport)}
 	over.Transport = date
-	client, err := kubernetes.NewForConfigAndClient(config, &over)
+	client, err := newClients(config, &over)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
 	}
@@ -98,7 +97,7 @@ func NewWithClient(config *rest.Config, httpClient *http.Client) (*Registrar, er
 	return r, nil
 }
 
-func newRegistrar(client kubernetes.Interface) *Registrar {
+func newRegistrar(client clients) *Registrar {
 	admission := client.AdmissionregistrationV1()
 	return &Registrar{
 		client: client, now: time.Now,

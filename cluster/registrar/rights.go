@@ -14,7 +14,7 @@ import (
 // Check asks the API server for its version, and returns an error unless the caller may write the entries. The error names all rights
 // that are missing.
 func (r *Registrar) Check(ctx context.Context) (version string, err error) {
-	answer, err := r.client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	answer, err := r.client.CoreV1().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return "", fmt.Errorf("the API server does not answer: %w", err)
 	}

@@ -9,6 +9,7 @@
 package touch
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	// Annotation is the annotation that the later write changes.
 	Annotation = "portcullis.dev/written-again"
 	// Delay is how long after a change the later write is. By then each API server has the change from its watch, and has ended
-	// compilations that began before.
+	// compilations that began before. A Change may have a shorter one.
 	Delay = 5 * time.Second
 )
 
@@ -29,6 +30,9 @@ func Mark(o metav1.Object) string { return fmt.Sprintf("%s/%d", o.GetUID(), o.Ge
 
 // Change is the last change of one object, as its writer has seen it. The zero Change has seen none. One goroutine uses it.
 type Change struct {
+	// Delay takes the place of the constant; 0 is the constant.
+	Delay time.Duration
+
 	of    string // the Mark
 	since time.Time
 	again bool // whether Wrote was called for it
@@ -43,9 +47,9 @@ func (c *Change) Pending(o metav1.Object, want string) bool {
 // Due reports whether it is time for that. It counts from the call that saw the change first.
 func (c *Change) Due(o metav1.Object, want string, now time.Time) bool {
 	if of := Mark(o); of != c.of {
-		*c = Change{of: of, since: now}
+		*c = Change{Delay: c.Delay, of: of, since: now}
 	}
-	return c.Pending(o, want) && now.Sub(c.since) >= Delay
+	return c.Pending(o, want) && now.Sub(c.since) >= cmp.Or(c.Delay, Delay)
 }
 
 // Wrote notes that the object of the last call of Due was written again.

@@ -61,3 +61,15 @@ func TestTheLaterWriteMayRemoveTheAnnotation(t *testing.T) {
 		t.Error("the annotation stays")
 	}
 }
+
+func TestAChangeMayHaveAShorterDelay(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := Change{Delay: time.Second}
+	for generation := range int64(2) {
+		o := object("a", generation, "")
+		if c.Due(o, Mark(o), now) || c.Due(o, Mark(o), now.Add(time.Second-1)) || !c.Due(o, Mark(o), now.Add(time.Second)) {
+			t.Errorf("change %d is not due after the delay", generation)
+		}
+		now = now.Add(time.Minute)
+	}
+}

@@ -9,13 +9,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // victimDir is the variable by which this program is told to apply changes, in a data directory, until it is killed.
@@ -130,15 +130,9 @@ func scan(line, format string, into ...any) bool {
 	return err == nil && n == len(into)
 }
 
-// TestWhatWasAcknowledgedOutlivesAKill kills a process a few times, or as often as PORTCULLIS_KILLS says.
+// TestWhatWasAcknowledgedOutlivesAKill kills a process a few times.
 func TestWhatWasAcknowledgedOutlivesAKill(t *testing.T) {
-	kills := 8
-	if text := os.Getenv("PORTCULLIS_KILLS"); text != "" {
-		var err error
-		if kills, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("PORTCULLIS_KILLS: %v", err)
-		}
-	}
+	kills := citest.Rounds(3, 8, 200)
 	dir, begun := t.TempDir(), time.Now()
 	var last killed
 	unsaid, applied := 0, int64(0)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
@@ -254,19 +253,18 @@ func waitFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestNoReviewIsJudgedByWhatIsTooOld proves the promise for a few thousand reviews, or as many as PORTCULLIS_CHECKS says.
+// TestNoReviewIsJudgedByWhatIsTooOld proves the promise for a few thousand reviews, and in the soak for many by the default of an installation.
 func TestNoReviewIsJudgedByWhatIsTooOld(t *testing.T) {
-	reviews, maxAge := int64(4000), 2*time.Second
-	if text := os.Getenv("PORTCULLIS_CHECKS"); text != "" {
-		var err error
-		if reviews, err = strconv.ParseInt(text, 10, 64); err != nil {
-			t.Fatalf("PORTCULLIS_CHECKS: %v", err)
-		}
+	citest.Gate(t, "judges reviews while members of an etcd fail: 10 s")
+	t.Parallel()
+	const manyReviews = 100_000
+	reviews, maxAge := citest.Rounds(0, 2000, manyReviews), 2*time.Second
+	if reviews == manyReviews {
 		maxAge = store.DefaultMaxAge
 	}
 	c := newChecker(t, maxAge)
 	happened, begun := map[string]int{}, time.Now()
-	c.run(reviews, func() {
+	c.run(int64(reviews), func() {
 		faults := c.faults(maxAge)
 		next := faults[0]
 		if len(happened) > 0 {
@@ -289,6 +287,8 @@ func TestNoReviewIsJudgedByWhatIsTooOld(t *testing.T) {
 }
 
 func TestAStoreThatJudgesOnIsFoundOut(t *testing.T) {
+	citest.Gate(t, "judges reviews while members of an etcd fail: 9 s")
+	t.Parallel()
 	const promised = 2 * time.Second
 	c := newChecker(t, time.Hour) // the mutant: the age counts for nothing
 	c.run(5000, func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -40,6 +41,8 @@ func lost(err error) bool {
 }
 
 func TestAnExternalEtcdAsksWhoSomebodyIs(t *testing.T) {
+	citest.Gate(t, "waits for an etcd that refuses: 7 s")
+	t.Parallel()
 	c := etcdtest.Start(t)
 	c.Store()
 	dir := t.TempDir()
@@ -104,6 +107,8 @@ func TestAnExternalEtcdAsksWhoSomebodyIs(t *testing.T) {
 }
 
 func TestATokenIsAskedForAnew(t *testing.T) {
+	citest.Gate(t, "waits for the end of a token: 5 s")
+	t.Parallel()
 	c := etcdtest.Start(t)
 	c.Store()
 	s, err := etcdstore.New(etcdstore.Options{Client: c.Client(c.WithPassword(etcdtest.User))})

@@ -10,6 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
@@ -108,6 +109,8 @@ func (c *inCluster) judges() error {
 }
 
 func TestADispatcherFollowsWhateverOneMemberDoes(t *testing.T) {
+	citest.Gate(t, "has each member of an etcd fail in each way: 30 s")
+	t.Parallel()
 	c := newInCluster(t, 0)
 	c.change()
 	c.follows("at the beginning")
@@ -139,6 +142,8 @@ func TestADispatcherFollowsWhateverOneMemberDoes(t *testing.T) {
 }
 
 func TestNoListingFailsBecauseAMemberHangs(t *testing.T) {
+	citest.Gate(t, "waits for members of an etcd that hang: 7 s")
+	t.Parallel()
 	c := newInCluster(t, 0)
 	for _, m := range c.Members {
 		m.Clients.Hang()
@@ -153,6 +158,8 @@ func TestNoListingFailsBecauseAMemberHangs(t *testing.T) {
 }
 
 func TestWithoutAQuorumNothingOldIsJudgedBy(t *testing.T) {
+	citest.Gate(t, "waits until a configuration is too old: 6 s")
+	t.Parallel()
 	c := newInCluster(t, 2*time.Second)
 	c.change()
 	c.follows("at the beginning")
@@ -186,6 +193,8 @@ func TestWithoutAQuorumNothingOldIsJudgedBy(t *testing.T) {
 }
 
 func TestCompactionUnderAWatcherLosesNoChange(t *testing.T) {
+	citest.Gate(t, "waits for watches that are cut off: 4 s")
+	t.Parallel()
 	c := newInCluster(t, 0)
 	client := c.Client(c.Options(etcdtest.Root))
 	for range 5 {
@@ -214,6 +223,8 @@ func TestCompactionUnderAWatcherLosesNoChange(t *testing.T) {
 }
 
 func TestACommitIsMadeOnceHoweverOftenItIsAskedFor(t *testing.T) {
+	citest.Gate(t, "waits for members of an etcd that are slow: 7 s")
+	t.Parallel()
 	c := newInCluster(t, 0)
 	base, err := c.store.Read(t.Context(), nil)
 	if err != nil {

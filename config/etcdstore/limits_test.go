@@ -13,6 +13,7 @@ import (
 
 // TestAnEtcdWithItsOwnLimitsRefusesWhatIsTooLarge: nothing is changed then, and the error says which limit it was.
 func TestAnEtcdWithItsOwnLimitsRefusesWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	const (
 		operations = 128             // --max-txn-ops unless told otherwise
 		bytes      = 3 << 19         // --max-request-bytes

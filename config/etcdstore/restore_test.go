@@ -33,6 +33,7 @@ func snapshotOf(c *inCluster) string {
 }
 
 func TestDispatchersFollowARestoredCluster(t *testing.T) {
+	t.Parallel()
 	c := newInCluster(t, 0)
 	c.change()
 	c.follows("at the beginning")

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -34,7 +34,7 @@ const SourceName = "kubernetes"
 // Options say where the ConfigMaps are. All fields are required.
 type Options struct {
 	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
-	Client kubernetes.Interface
+	Client coreclient.CoreV1Interface
 	// Namespace is where they are, and nowhere else: an identity that may write there decides what every cluster admits.
 	Namespace string
 	// Decoder reads the files.
@@ -65,7 +65,7 @@ func (s *Source) Name() string { return SourceName }
 // List implements config.Source. It reads what etcd of the cluster holds, not a cache. A namespace that is not there, or
 // is going, is an error like one that may not be read: API servers answer a list of its ConfigMaps with an empty one.
 func (s *Source) List(ctx context.Context) (config.Listing, error) {
-	namespace, err := s.o.Client.CoreV1().Namespaces().Get(ctx, s.o.Namespace, metav1.GetOptions{})
+	namespace, err := s.o.Client.Namespaces().Get(ctx, s.o.Namespace, metav1.GetOptions{})
 	if err != nil {
 		return config.Listing{}, fmt.Errorf("namespace %s of the configuration: %w", s.o.Namespace, err)
 	}
@@ -83,7 +83,7 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
 	var all []corev1.ConfigMap
 	_, err := pages(metav1.ListOptions{LabelSelector: Label + "=true"}, func(options metav1.ListOptions) (metav1.ListInterface, error) {
-		page, err := s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).List(ctx, options)
+		page, err := s.o.Client.ConfigMaps(s.o.Namespace).List(ctx, options)
 		if err == nil {
 			all = append(all, page.Items...)
 		}
@@ -145,7 +145,7 @@ func ignored(file, why string) config.Problem {
 // Watch implements config.Source. API servers end a watch every few minutes.
 func (s *Source) Watch(ctx context.Context, notify func()) error {
 	err := watchAll(ctx, notify, func(ctx context.Context) (watch.Interface, error) {
-		return s.o.Client.CoreV1().ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
+		return s.o.Client.ConfigMaps(s.o.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
 	})
 	if err != nil {
 		return fmt.Errorf("watching the ConfigMaps of namespace %s: %w", s.o.Namespace, err)

@@ -34,7 +34,7 @@ func configMap(name, resourceVersion string, data map[string]string) *corev1.Con
 func newSource(t *testing.T, objects ...runtime.Object) (*kubernetes.Source, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	s, err := kubernetes.New(kubernetes.Options{Client: client, Namespace: "mesh", Decoder: configtest.NewDecoder()})
+	s, err := kubernetes.New(kubernetes.Options{Client: client.CoreV1(), Namespace: "mesh", Decoder: configtest.NewDecoder()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -70,7 +70,7 @@ type StatusOptions struct {
 	// Client writes their statuses. What limits its requests limits the statuses.
 	Client dynamic.Interface
 	// Leases has the lease, in Namespace, and ID names this dispatcher there.
-	Leases    kubernetes.Interface
+	Leases    coordinationclient.LeasesGetter
 	Namespace string
 	ID        string
 	// Report reads the configuration in force.
@@ -103,7 +103,7 @@ func (w *StatusWriter) Run(ctx context.Context) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: w.o.Namespace, Name: LeaseName},
-			Client:     w.o.Leases.CoordinationV1(),
+			Client:     w.o.Leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: w.o.ID},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: leaseRenewal, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: LeaseName,

@@ -34,7 +34,7 @@ func (s *statuses) report(context.Context) (*kubernetes.Report, error) {
 func newWriter(t *testing.T, c *cluster, s *statuses) *kubernetes.StatusWriter {
 	t.Helper()
 	w, err := kubernetes.NewStatusWriter(kubernetes.StatusOptions{
-		Source: c.source, Client: c.client, Leases: fake.NewClientset(), Namespace: "mesh", ID: "d1", Report: s.report,
+		Source: c.source, Client: c.client, Leases: fake.NewClientset().CoordinationV1(), Namespace: "mesh", ID: "d1", Report: s.report,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestAnotherDispatcherWritesWhenTheLeaderIsGone(t *testing.T) {
 		run := func(id string) (stop func()) {
 			s := &statuses{revision: c.list(t), message: "by " + id}
 			w, err := kubernetes.NewStatusWriter(kubernetes.StatusOptions{
-				Source: c.source, Client: c.client, Leases: leases, Namespace: "mesh", ID: id, Report: s.report,
+				Source: c.source, Client: c.client, Leases: leases.CoordinationV1(), Namespace: "mesh", ID: id, Report: s.report,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -214,6 +214,7 @@ func BenchmarkWriteToEffect(b *testing.B) {
 }
 
 func TestAWriteIsInForceOnEveryDispatcher(t *testing.T) {
+	t.Parallel()
 	for name, as := range map[string]func(config.Source) config.Source{
 		"watch": func(s config.Source) config.Source { return s }, "poll": func(s config.Source) config.Source { return unwatched{s} },
 	} {

@@ -28,6 +28,7 @@ func manifest(i, timeout int) *admissionv1.Object {
 }
 
 func TestAnEtcdWhoseLimitsWereRaisedTakesTheLargestApply(t *testing.T) {
+	t.Parallel()
 	m, r := newMesh(t, func(s config.Source) config.Source { return s }, 0), &configv1.ApplyRequest{}
 	padding := bytes.Repeat([]byte("x"), service.MaxApplyBytes/service.MaxManifests-1000)
 	for i := range service.MaxManifests {

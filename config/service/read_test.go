@@ -131,6 +131,7 @@ func TestARemovalEndsWhenNoReviewIsJudgedByIt(t *testing.T) {
 
 // TestMoreRemovalsEndTogetherThanATransactionTakes: an etcd that is not embedded takes 128 operations in one by default.
 func TestMoreRemovalsEndTogetherThanATransactionTakes(t *testing.T) {
+	t.Parallel()
 	const removals, appliedTogether = 150, 40
 	f := newFixtureOf(t, etcdtest.Start(t).Store(), nil)
 	var documents []string

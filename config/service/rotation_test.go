@@ -49,6 +49,7 @@ func (f *fixture) pending(kind string) []string {
 }
 
 func TestHooksArePendingThatAreNewAndThatStreamsServe(t *testing.T) {
+	t.Parallel()
 	old := "apiVersion: admissionregistration.k8s.io/v1alpha1\nkind: ExternalAdmissionHookConfiguration\nmetadata: {name: p}\n" +
 		"externalAdmissionHooks: [{name: a.example.com, rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}]"
 	for name, test := range map[string]struct {

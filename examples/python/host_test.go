@@ -55,6 +55,7 @@ host.main()
 var stubs = []string{"portcullis/admission/v1/admission.proto", "portcullis/host/v1/host.proto"}
 
 func TestPythonHost(t *testing.T) {
+	citest.Gate(t, "gets Python libraries, and runs a host in Python: 40 s")
 	python, generated := prepare(t)
 	files, security := certificates(t)
 	l := listen(t, "127.0.0.1:0", security)

@@ -15,11 +15,14 @@ import (
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
 // A dispatcher that is cut off from etcd, while others write and etcd drops its history, tells its watches what they have missed.
 func TestAWatchGoesOnAfterACut(t *testing.T) {
+	citest.Gate(t, "waits for watches of an etcd that is cut off: 6 s")
+	t.Parallel()
 	c := etcdtest.Start(t)
 	cut := c.Followers()[0]
 	to := func(members ...*etcdtest.Member) *staged.Store {
@@ -101,6 +104,7 @@ func compact(t *testing.T, client *clientv3.Client) {
 // A member that is killed in the middle loses no write and makes none twice: each counter is one more for each update that was
 // acknowledged, and every store ends with the same.
 func TestAMemberIsKilled(t *testing.T) {
+	t.Parallel()
 	c := etcdtest.Start(t)
 	var stores []*staged.Store
 	for range 2 {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// kubernetesTests are the packages whose tests link k8s.io/kubernetes, which takes a linker ten seconds each. The tests of all others read
+// kubernetesTests are the packages whose tests link k8s.io/kubernetes, which doubles the time and memory that this takes. The tests of all others read
 // documents with package configtest.
 func kubernetesTests() []string {
 	return []string{

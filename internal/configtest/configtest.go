@@ -1,4 +1,4 @@
-// Package configtest reads the configuration of tests without k8s.io/kubernetes, which would take the linker of each test ten seconds. Kubernetes
+// Package configtest reads the configuration of tests without k8s.io/kubernetes, which doubles the time and memory to link a test. Kubernetes
 // refuses all documents that it refuses, and more: tests of refusals use package config/apiserver.
 package configtest
 

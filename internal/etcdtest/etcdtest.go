@@ -71,7 +71,9 @@ func Start(t *testing.T) *Cluster {
 func (c *Cluster) close() {
 	var stopping sync.WaitGroup
 	for _, m := range c.Members {
-		stopping.Go(m.stop)
+		if m.Runs() {
+			stopping.Go(m.Kill) // a leader that stops waits seconds for another one, and all stop
+		}
 	}
 	stopping.Wait()
 	for _, m := range c.Members {

@@ -168,7 +168,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	}
 	a.keeper, err = keeper.New(keeper.Options{
 		ID: c.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.current.Load, KeyOverlap: c.keyOverlap,
-		Metrics: metrics, Logger: log,
+		Lag: c.apiServerLag, Metrics: metrics, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if a.control, err = a.newControlPlane(stores); err != nil {
 		return nil, err
 	}
-	if a.following, err = a.newFollow(stores, follow.Options{Metrics: metrics}); err != nil {
+	if a.following, err = a.newFollow(stores, follow.Options{Lag: c.apiServerLag, Metrics: metrics}); err != nil {
 		return nil, err
 	}
 	if stores.custom != nil {

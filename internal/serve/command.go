@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/cluster"
+	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
@@ -51,10 +52,14 @@ type serveConfig struct {
 
 	capabilityKeys string        // file; empty for none
 	keyOverlap     time.Duration // of keeper.Options
+	apiServerLag   time.Duration // of keeper.Options and follow.Options
 }
 
 // profilesUsage describes a flag of serve, bridge and dev.
 const profilesUsage = "serve /debug/pprof on --listen-admin, to callers on this machine (kubectl port-forward is one)"
+
+// lagFlag is hidden: a lag that is too short has an API server call by entries of before without a remedy.
+const lagFlag = "api-server-lag"
 
 // ignoreBadUsage describes a flag that serve and dev share.
 const ignoreBadUsage = "start although documents of the configuration are bad: their hooks are not called"
@@ -97,7 +102,7 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), checkSlow(c.slow),
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(), checkSlow(c.slow),
 				c.initializers.validate())
 			if err != nil {
 				return err
@@ -147,6 +152,14 @@ func (c *serveConfig) checkKeys() error {
 		return errors.New("--capability-key-file needs --allow-capabilities, which accepts reviews without a client certificate")
 	case c.keyOverlap < 0:
 		return errors.New("--capability-key-overlap is negative: name a duration, as in 2m")
+	}
+	return nil
+}
+
+// checkLag refuses a lag for which others do not wait long enough.
+func (c *serveConfig) checkLag() error {
+	if c.apiServerLag <= 0 || c.apiServerLag > touch.Delay {
+		return fmt.Errorf("--%s: %s; give at most %s", lagFlag, c.apiServerLag, touch.Delay)
 	}
 	return nil
 }
@@ -211,6 +224,9 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 		"IP address or DNS name, and perhaps port, at which hosts reach this dispatcher: hosts of other dispatchers of the same store are told")
 	f.DurationVar(&c.clusterFreshFor, "cluster-fresh-for", cluster.FreshFor,
 		"how long cached data of a cluster counts after its API server was last heard; a shorter time asks more often")
+	f.DurationVar(&c.apiServerLag, lagFlag, touch.Delay,
+		"how long an API server takes at most to obey a change of its webhook configurations: tests wait for less")
+	_ = f.MarkHidden(lagFlag) // it is there
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")
 	f.BoolVar(&c.reflection, "reflection", false, "let gRPC clients on --listen-hosts ask for the services")

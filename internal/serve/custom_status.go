@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/config"
@@ -45,7 +45,7 @@ func (a *app) statusWriter(c *customCluster) (*configkubernetes.StatusWriter, er
 	if err != nil {
 		return nil, err
 	}
-	leases, err := kubernetes.NewForConfig(c.config)
+	leases, err := coordinationclient.NewForConfig(c.config)
 	if err != nil {
 		return nil, err
 	}

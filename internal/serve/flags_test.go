@@ -32,3 +32,16 @@ func TestTheTimeForWhichDataOfAClusterCountsHasBounds(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLagOfAnAPIServerHasBounds(t *testing.T) {
+	complete := []string{"--config=nowhere", "--tls-cert=none", "--tls-key=none", "--tls-ca=none"}
+	for _, bad := range []string{"0s", "-1s", "5001ms"} {
+		clitest.Execute(t, NewCommand(), nil, append(complete, "--api-server-lag="+bad)...).Fails(t, "--api-server-lag: ", "give at most 5s")
+	}
+	if err := (&serveConfig{apiServerLag: time.Second}).checkLag(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(NewCommand().UsageString(), "api-server-lag") {
+		t.Error("the flag is shown")
+	}
+}

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -66,7 +66,7 @@ func (c *storeConfig) clusterConfig() (restConfig *rest.Config, namespace string
 }
 
 func (c *storeConfig) configMaps(restConfig *rest.Config, decoder *config.Decoder) (config.Source, error) {
-	client, err := kubernetes.NewForConfig(restConfig)
+	client, err := coreclient.NewForConfig(restConfig)
 	if err != nil {
 		return nil, err
 	}

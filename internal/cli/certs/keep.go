@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/client-go/kubernetes"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/portcullis-mesh/portcullis/certs"
@@ -165,15 +166,19 @@ func (c *keepCommand) store() (store keep.Store, done func() error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, err := admissionclient.NewForConfig(config)
 	if err != nil {
 		return nil, nil, err
 	}
 	namespace = cmp.Or(c.namespace, namespace)
 	if c.entries != "" {
 		c.config.Entries = func(ctx context.Context) (map[string][]byte, error) {
-			return caBundles(ctx, client.AdmissionregistrationV1(), c.entries)
+			return caBundles(ctx, entries, c.entries)
 		}
 	}
-	return &secrets{client: client.CoreV1().Secrets(namespace), namespace: namespace}, func() error { return nil }, nil
+	return &secrets{client: client.Secrets(namespace), namespace: namespace}, func() error { return nil }, nil
 }
