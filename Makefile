@@ -157,8 +157,8 @@ schemas: ## Make deploy/chart/portcullis/crds and schemas/ from config/kinds
 	go run ./internal/schemas/generate
 
 .PHONY: benchtest
-benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews
-	go test -C bench -timeout 20m $(TESTFLAGS) ./...
+benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews, with the languages that are built
+	PORTCULLIS_SOAK=1 go test -C bench -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract
