@@ -165,12 +165,12 @@ lint: $(BUF) $(LINT) ## Lint code and contract
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 	$(LINT) config verify --schema $$(go list -C tools/lint -m -f '{{.Dir}}' github.com/golangci/golangci-lint/v2)/jsonschema/golangci.next.jsonschema.json
-	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml ./...); done
+	@.ci/lint $(LINT) $(MODULES)
 
 .PHONY: lintfix
 lintfix: $(BUF) $(LINT) ## Mend what lint can mend by itself
 	$(BUF) format --write
-	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml --fix ./...); done
+	@.ci/lint $(LINT) $(MODULES) -- --fix
 
 .PHONY: generate
 generate: $(BUF) $(PLUGINS) ## Regenerate gen/ from proto/
