@@ -92,7 +92,7 @@ func gateStages(p packages) []stage {
 		},
 		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
 		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
-		stage{{Name: "bench", Dir: "bench", Tests: []string{"-short", "./..."}}},
+		stage{{Name: "bench", Dir: "bench", Tests: []string{"./..."}}},
 		stage{makeStep("sdks")},
 		stage{makeStep("lint")},
 		stage{makeStep("checkgenerate")},
@@ -108,15 +108,19 @@ func soakStages() []stage {
 	for _, part := range parts() {
 		stages = append(stages, stage{{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: append(long, "./..."), Env: soak}})
 	}
-	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring", "bench"} {
+	all := []string{soak[0], "ALL=1"}
+	sdks := makeStep("sdks") // before e2e and bench, which start its hosts
+	sdks.Env = all
+	stages = append(stages, stage{sdks})
+	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring"} {
 		stages = append(stages, stage{{
 			Name: strings.ReplaceAll(module, "/", "-"), Dir: module, Env: soak, EachTest: module == "e2e",
 			Tests: []string{"-timeout=12h", "-count=1", "-p=1", "./..."},
 		}})
 	}
-	for _, target := range []string{"sdks", "pages", "images", "fuzz", "lint", "checkgenerate", "breaking"} {
+	for _, target := range []string{"benchtest", "images", "fuzz", "lint", "checkgenerate", "breaking"} {
 		s := makeStep(target)
-		s.Env = append(soak, "ALL=1")
+		s.Env = all
 		stages = append(stages, stage{s})
 	}
 	return append(stages, stage{{Name: "mutants", Dir: ".", Command: []string{"tools/mutants/run", "--circle", "gate"}}})
