@@ -64,12 +64,16 @@ BENCHED := $(notdir $(patsubst %/build,%,$(wildcard bench/languages/*/build)))
 built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
 .PHONY: sdks
-sdks: ## Check the SDKs of other languages, drive each by the conformance suite, follow its page; skip those whose toolchain is missing
-	@$(MAKE) --jobs=2 --keep-going --output-sync=recurse page-go $(LANGUAGES:%=sdk-%) # two: much of the time is spent waiting
+sdks: ## Check, conformance suite and page of the SDKs whose inputs changed since their green run (ALL=1: all); skip missing toolchains
+	@run=page-go; for language in $(LANGUAGES); do \
+		[[ -z "$(ALL)" ]] && sdk/record green $$language || run+=" sdk-$$language"; \
+	done; \
+	$(MAKE) --jobs=2 --keep-going --output-sync=recurse $$run # two: much of the time is spent waiting
 
+# sdk/LANGUAGE/green.txt records a green run; without the toolchain of the language it skips.
 .PHONY: $(LANGUAGES:%=sdk-%)
 $(LANGUAGES:%=sdk-%): sdk-%:
-	@.ci/phases "sdk/$*" "sdk/$*/check" "conformance of $*" "$(MAKE) conformance-$*" "page of $*" "$(MAKE) page-$*"
+	@sdk/record run $*
 
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
@@ -153,20 +157,20 @@ schemas: ## Make deploy/chart/portcullis/crds and schemas/ from config/kinds
 	go run ./internal/schemas/generate
 
 .PHONY: benchtest
-benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews
-	go test -C bench -timeout 20m $(TESTFLAGS) ./...
+benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews, with the languages that are built
+	PORTCULLIS_SOAK=1 go test -C bench -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 	$(LINT) config verify --schema $$(go list -C tools/lint -m -f '{{.Dir}}' github.com/golangci/golangci-lint/v2)/jsonschema/golangci.next.jsonschema.json
-	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml ./...); done
+	@.ci/lint $(LINT) $(MODULES)
 
 .PHONY: lintfix
 lintfix: $(BUF) $(LINT) ## Mend what lint can mend by itself
 	$(BUF) format --write
-	@for module in $(MODULES); do echo "golangci-lint: $$module"; (cd $$module && $(LINT) run --config $(CURDIR)/.golangci.yaml --fix ./...); done
+	@.ci/lint $(LINT) $(MODULES) -- --fix
 
 .PHONY: generate
 generate: $(BUF) $(PLUGINS) ## Regenerate gen/ from proto/

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // The differential test: random configurations, requests and hooks, once through kube-apiserver's own webhook plugins
@@ -18,7 +20,7 @@ import (
 //
 //	go test ./dispatcher -run TestDifferential -differential.cases=1 -differential.deadlines -differential.seed=1234
 var (
-	differentialCases = flag.Int("differential.cases", 2000, "how many requests the differential test makes")
+	differentialCases = flag.Int("differential.cases", 0, "how many requests the differential test makes; 0: as many as its circle of tests has")
 	differentialSeed  = flag.Uint64("differential.seed", 1, "the seed of the differential test's first world; the next one has the next")
 	// differentialDeadlines repeats one world of a long run: without it a short run makes other requests of the same seed.
 	differentialDeadlines = flag.Bool("differential.deadlines", false,
@@ -38,8 +40,12 @@ const (
 )
 
 func TestDifferential(t *testing.T) {
+	cases := *differentialCases
+	if cases == 0 {
+		cases = citest.Rounds(250, enoughCases, enoughCases)
+	}
 	total := &tally{seen: map[string]int{}}
-	worlds := (*differentialCases + requestsPerWorld - 1) / requestsPerWorld
+	worlds := (cases + requestsPerWorld - 1) / requestsPerWorld
 	seeds := make(chan uint64)
 	var workers sync.WaitGroup
 	for range worldsAtOnce {
@@ -61,7 +67,7 @@ func TestDifferential(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	for _, what := range interesting(*differentialCases) {
+	for _, what := range interesting(cases) {
 		if total.seen[what] == 0 {
 			t.Errorf("no case of %q: the test does not see enough", what)
 		}

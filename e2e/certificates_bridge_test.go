@@ -11,7 +11,7 @@ import (
 // certificate that dispatchers know the bridge by, the one that the API server
 // meets, and the authority of both, which is also that of the dispatchers.
 func TestEveryKindOfCertificateOfABridgeIsRotatedWhilePodsAreCreated(t *testing.T) {
-	citest.Soak(t, "rotates each certificate five times while Pods are created: 200 s")
+	citest.Soak(t, "rotates each certificate five times while Pods are created: 3 minutes")
 	r := newKeptMesh(t, bridged)
 	_, at := runBridge(t, r.Mesh, r.dispatchers[0].Hosts, cluster, nil, "--cluster="+clusterName, "--dispatcher="+r.dispatchers[1].Hosts,
 		"--mesh-cert="+r.kept.path(bridgeSecret, keep.CertKey), "--mesh-key="+r.kept.path(bridgeSecret, keep.KeyKey),

@@ -28,7 +28,7 @@ import (
 // bundle into the entries but the dispatchers, from a file that the CronJob of
 // the chart keeps.
 func TestEntriesFollowTheAuthorityOfTheMeshWhilePodsAreCreated(t *testing.T) {
-	citest.Soak(t, "rotates authorities five times while Pods are created: 150 s")
+	citest.Soak(t, "rotates authorities five times while Pods are created: 3 minutes")
 	r := newKeptRoad(t)
 	file := r.path(dispatcherSecret, keep.BundleKey)
 	r.keepEntries(t, file)

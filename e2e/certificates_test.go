@@ -383,7 +383,7 @@ func (r *keptRoad) wantAllCreatedSeen(t *testing.T) {
 // chart replaces the certificate of the dispatchers, on both listeners, that of
 // the host, and their authority with overlap, in the entries too.
 func TestEveryKindOfCertificateIsRotatedWhilePodsAreCreated(t *testing.T) {
-	citest.Soak(t, "rotates each certificate five times while Pods are created: 190 s")
+	citest.Soak(t, "rotates each certificate five times while Pods are created: 3 minutes")
 	r := newKeptRoad(t)
 	for range citest.Rounds(1, 1, 5) {
 		r.rotateLeaf(t, dispatcherSecret)

@@ -21,7 +21,7 @@ import (
 // into the caBundle before the certificate changes, and the new one alone
 // after that. No write fails, and the webhook sees each of them once.
 func TestAFollowedWebhookRenewsItsAuthorityWhilePodsAreCreated(t *testing.T) {
-	citest.Soak(t, "renews an authority five times while Pods are created: 100 s")
+	citest.Gate(t, "renews an authority while Pods are created: 8 s")
 	f := newFollowingRoad(t, "--data-dir="+t.TempDir())
 	server := webhook.Serve(t, cluster.Authority(), webhook.Allow)
 	original := f.original(server, "/generation-0")

@@ -60,7 +60,7 @@ func start(ctx context.Context) error {
 		return err
 	}
 	begun := time.Now()
-	fmt.Fprintln(os.Stderr, "building portcullis ...")
+	fmt.Fprintln(os.Stderr, "building portcullis (minutes the first time, seconds afterwards) ...")
 	tree, err := build.Find(ctx)
 	if err != nil {
 		return err

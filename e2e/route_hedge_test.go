@@ -19,7 +19,7 @@ import (
 func TestAReplicaThatHangsIsNotWaitedForWhereCallsAreHedged(t *testing.T) {
 	citest.Gate(t, "covers hedged calls: a second")
 	const hook = "hedged.example.com"
-	r := newRoadWith(t, mesh.Options{Documents: routes("hedged", "hedge: {after: 20ms, percent: 50}", hook)},
+	r := newRoadWith(t, mesh.Options{Documents: routes("hedged", "hedge: {after: 1s, percent: 50}", hook)},
 		kube.Validating("hedged", onPods(hook)))
 	var hanging, calls atomic.Int32
 	answered := make(chan struct{})

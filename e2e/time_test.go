@@ -16,17 +16,20 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/webhook"
 )
 
-// TestAHookHasTheTimeThatItsTimeoutSays has hooks answer when 95 of 100 parts
-// of their timeoutSeconds are over, alone behind an entry that `cluster
-// register` printed: a host over a stream, and a webhook over HTTPS.
+// TestAHookHasTheTimeThatItsTimeoutSays has hooks alone behind an entry that
+// `cluster register` printed: a host over a stream, and a webhook over HTTPS.
+// The host is told that it has at least 95 of 100 parts of its timeoutSeconds,
+// the webhook all of them. In the soak both take 80.
 func TestAHookHasTheTimeThatItsTimeoutSays(t *testing.T) {
-	citest.Soak(t, "has handlers take nearly all of their time: 24 s")
+	citest.Gate(t, "has a mesh for each of four timeouts: 3 s")
 	const stream, https = "stream.example.com", "https.example.com"
-	for _, seconds := range []int{1, 2, 3, 5, 10} {
+	timeouts := []int{1, 2, 3, 5, 10}
+	for _, seconds := range timeouts[citest.Rounds(1, 1, 0):] { // a machine that is busy may need a second
 		t.Run(fmt.Sprintf("%ds", seconds), func(t *testing.T) {
 			timeout := time.Duration(seconds) * time.Second
+			takes := timeout * time.Duration(citest.Rounds(0, 0, 80)) / 100
 			server := webhook.Serve(t, cluster.Authority(), func(q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-				<-time.After(timeout * 95 / 100) // what the handler takes
+				<-time.After(takes)
 				return webhook.Allow(q)
 			})
 			overStream, overHTTPS := onPods(stream), atURL(server, https, "/")
@@ -35,13 +38,13 @@ func TestAHookHasTheTimeThatItsTimeoutSays(t *testing.T) {
 				Env:       []string{"PORTCULLIS_WEBHOOK_KUBECONFIG=" + webhookKubeconfig(t)},
 				Documents: []string{mesh.Document(t, kube.Validating("https", overHTTPS))},
 			}, kube.Validating("stream", overStream))
-			told := make(chan time.Duration, 8)
+			deadlines := make(chan time.Time, 8)
 			r.host(t, func(h *hostsdk.Host) {
 				h.Validate(stream, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
 					deadline, _ := ctx.Deadline()
-					told <- time.Until(deadline)
+					deadlines <- deadline
 					select {
-					case <-time.After(timeout * 95 / 100):
+					case <-time.After(takes):
 						return hostsdk.Allow(), nil
 					case <-ctx.Done():
 						return nil, ctx.Err()
@@ -50,11 +53,17 @@ func TestAHookHasTheTimeThatItsTimeoutSays(t *testing.T) {
 			})
 			r.register(t)
 
+			begun := time.Now()
 			if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod")); err != nil {
 				t.Fatalf("create a pod: %v", err)
 			}
 
-			t.Logf("timeoutSeconds %d: the host was told %s, the webhook %s", seconds, <-told, server.Calls()[0].URL.RawQuery)
+			if has := (<-deadlines).Sub(begun); has < timeout*95/100 { // it is more on a machine that is busy
+				t.Errorf("the host has %v of %v", has, timeout)
+			}
+			if query, want := server.Calls()[0].URL.RawQuery, "timeout="+timeout.String(); query != want {
+				t.Errorf("the webhook was called with %s, want %s", query, want)
+			}
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bench/report"
 	"github.com/portcullis-mesh/portcullis/bench/scenario"
 	"github.com/portcullis-mesh/portcullis/bench/suite"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,15 +30,23 @@ const reviews = 3
 const root = "../.."
 
 func TestEveryCellRuns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts every combination: skipped by -short")
-	}
-	var progress bytes.Buffer
+	citest.Soak(t, "starts every combination, with the hosts of all languages: a minute")
 	built, missing := languages.Built(root)
 	for _, m := range missing {
 		t.Log(m)
 	}
-	groups := suite.All(built...)
+	allRun(t, suite.All(built...))
+}
+
+func TestEveryCellOfAShortRunRuns(t *testing.T) {
+	citest.Gate(t, "starts every target: 5 s")
+	allRun(t, suite.Short())
+}
+
+// allRun fails unless each cell has a result.
+func allRun(t *testing.T, groups []suite.Group) {
+	t.Helper()
+	var progress bytes.Buffer
 	results, failed, err := suite.Run(t.Context(), suite.Options{
 		Groups: groups, Duration: time.Millisecond, Rounds: 1, Callers: 1, Least: 1, Root: root, Progress: &progress,
 	})

@@ -20,7 +20,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-
 // reviewsPerSecond are those of all dispatchers together, while something is applied.
 const reviewsPerSecond = 1000
 

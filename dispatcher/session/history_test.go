@@ -23,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // historiesVariable says how many histories TestHistories plays, each with a seed of its own.
@@ -40,7 +41,7 @@ const historiesVariable = "PORTCULLIS_HISTORIES"
 //   - when the faults are over every call has its verdict, also those that have to wait for a slot;
 //   - in the end no slot is taken, nothing waits, and no goroutine is left.
 func TestHistories(t *testing.T) {
-	histories := uint64(8)
+	histories := uint64(citest.Rounds(8, 8, 40))
 	if text := os.Getenv(historiesVariable); text != "" {
 		var err error
 		if histories, err = strconv.ParseUint(text, 10, 64); err != nil {

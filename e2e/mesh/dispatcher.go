@@ -106,7 +106,7 @@ func (d *Dispatcher) Start(t testing.TB) {
 		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
 		"--tls-cert=" + cert, "--tls-key=" + key,
 		"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
-		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=5s",
+		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=30s",
 		"--ready-timeout=10m", // so that ready means that hosts serve
 	}, m.options.Args...))
 	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: d.LogFile()})

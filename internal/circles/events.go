@@ -9,13 +9,13 @@ import (
 
 // event is a line of go test -json (go doc test2json).
 type event struct {
-	Action      string
-	Package     string
-	ImportPath  string // of build-output and build-fail
-	Test        string
-	Elapsed     float64 // s
-	Output      string
-	FailedBuild string
+	Action      string  `json:"Action"`
+	Package     string  `json:"Package"`
+	ImportPath  string  `json:"ImportPath"` // of build-output and build-fail
+	Test        string  `json:"Test"`
+	Elapsed     float64 `json:"Elapsed"` // s
+	Output      string  `json:"Output"`
+	FailedBuild string  `json:"FailedBuild"`
 }
 
 // test is how a test without a parent, or a package as a whole, has ended. Test is empty for a package.

@@ -71,28 +71,38 @@ func stagesOf(circle string, p packages) []stage {
 	}
 }
 
+// sideBySide lets more tests of a package run at once than there are cores: they wait for servers.
+const sideBySide = "-parallel=4"
+
 // testStages show that a checkout works, with Go, git, make and a C compiler alone.
 func testStages() []stage {
-	stages := []stage{{{Name: "unit", Dir: ".", Tests: []string{"-short", "./..."}}}}
+	stages := []stage{{{Name: "unit", Dir: ".", Tests: []string{"-short", sideBySide, "./..."}}}}
 	stages = append(stages, partStages("-short")...)
-	return append(stages, stage{{Name: "e2e", Dir: "e2e", Tests: []string{"-short", "-count=1", "./..."}, EachTest: true}})
+	short := append([]string{"-short", "-count=1"}, ".", "./build", "./kube", "./pki", "./process") // the others leave all tests to the gate
+	return append(stages, stage{{Name: "e2e", Dir: "e2e", Tests: short, EachTest: true}})
 }
 
 // gateStages are what `.ci/run` runs after the circle test.
 func gateStages(p packages) []stage {
 	stages := []stage{
 		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
-		{{Name: "unit-race", Dir: ".", Tests: append([]string{"-race"}, p.concurrent...)}},
+		{{Name: "unit-race", Dir: ".", Tests: append([]string{"-race", sideBySide}, p.concurrent...)}},
 	}
 	stages = append(stages, partStages("-race")...)
 	return append(stages,
+		stage{{Name: "browser", Dir: ".", Command: []string{".ci/browser"}}},
+		stage{{Name: "e2e-vet", Dir: "e2e", Command: []string{"go", "vet", "./..."}}}, // compiles once for both shards
 		stage{
-			{Name: "e2e-1", Dir: "e2e", Tests: []string{"-count=1", "./..."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
+			{Name: "e2e-1", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
 			{Name: "e2e-2", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
+		stage{{
+			Name: "e2e-other", Dir: "e2e", Tests: []string{"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./kube", "./netns", "./pki", "./process"},
+			EachTest: true,
+		}},
 		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
 		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
-		stage{{Name: "bench", Dir: "bench", Tests: []string{"-short", "./..."}}},
+		stage{{Name: "bench", Dir: "bench", Tests: []string{"./..."}}},
 		stage{makeStep("sdks")},
 		stage{makeStep("lint")},
 		stage{makeStep("checkgenerate")},
@@ -108,15 +118,19 @@ func soakStages() []stage {
 	for _, part := range parts() {
 		stages = append(stages, stage{{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: append(long, "./..."), Env: soak}})
 	}
-	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring", "bench"} {
+	all := []string{soak[0], "ALL=1"}
+	sdks := makeStep("sdks") // before e2e and bench, which start its hosts
+	sdks.Env = all
+	stages = append(stages, stage{sdks}, stage{{Name: "browser", Dir: ".", Command: []string{".ci/browser"}}})
+	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring"} {
 		stages = append(stages, stage{{
 			Name: strings.ReplaceAll(module, "/", "-"), Dir: module, Env: soak, EachTest: module == "e2e",
 			Tests: []string{"-timeout=12h", "-count=1", "-p=1", "./..."},
 		}})
 	}
-	for _, target := range []string{"sdks", "pages", "images", "fuzz", "lint", "checkgenerate", "breaking"} {
+	for _, target := range []string{"benchtest", "images", "fuzz", "lint", "checkgenerate", "breaking"} {
 		s := makeStep(target)
-		s.Env = append(soak, "ALL=1")
+		s.Env = all
 		stages = append(stages, stage{s})
 	}
 	return append(stages, stage{{Name: "mutants", Dir: ".", Command: []string{"tools/mutants/run", "--circle", "gate"}}})

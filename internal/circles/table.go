@@ -37,7 +37,8 @@ func writeTable(out io.Writer, root string) error {
 	}
 	slices.SortFunc(all, func(a, b left) int { return strings.Compare(a.key(), b.key()) })
 	fmt.Fprint(out, "# Tests that are left to a larger circle\n\n`go run ./internal/circles table` writes this page from the tests. "+
-		"All other tests run in `make test`, the\ngate and the soak ([CONTRIBUTING](../CONTRIBUTING.md#tests)).\n\n| package | test | circle | why |\n|---|---|---|---|\n")
+		"All other tests run in `make test`, the\n"+
+		"gate and the soak ([CONTRIBUTING](../CONTRIBUTING.md#tests)).\n\n| package | test | circle | why |\n|---|---|---|---|\n")
 	for _, t := range all {
 		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", t.dir, t.name, t.circle, t.why)
 	}

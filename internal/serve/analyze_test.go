@@ -54,6 +54,7 @@ func TestAnalyzeNamesTheHookTheHostAndThePhase(t *testing.T) {
 
 // TestAnalyzeNamesAHookThatHangs has a handler that does not return, and a hook with a timeout.
 func TestAnalyzeNamesAHookThatHangs(t *testing.T) {
+	t.Parallel()
 	const timeout, reviews, hook, instance = 500 * time.Millisecond, 6, "scan.example.com", "slow-1"
 	for name, test := range map[string]struct {
 		policy string
@@ -98,6 +99,7 @@ func TestAnalyzeNamesAHookThatHangs(t *testing.T) {
 }
 
 func TestAnalyzeAsksEveryDispatcher(t *testing.T) {
+	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)
 	may := func(c *serveConfig) {
 		c.advertise, c.stores.operator.Names = []string{"127.0.0.1"}, []string{devAPIServer}

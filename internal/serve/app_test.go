@@ -178,6 +178,7 @@ func (l brokenListener) Accept() (net.Conn, error) {
 }
 
 func TestHealthTurnsBadBeforeTheListenersClose(t *testing.T) {
+	t.Parallel()
 	a, _ := sampleApp(t, func(_ *dev, c *serveConfig) { c.stopDelay = 3 * time.Second })
 	ctx, cancel := context.WithCancel(t.Context())
 	serving, ended := make(chan readyInfo, 1), make(chan error, 1)

@@ -156,6 +156,7 @@ func (x *authorities) dial(authority, name string) *grpc.ClientConn {
 }
 
 func TestAClusterIsSpokenForByItsOwnAuthority(t *testing.T) {
+	t.Parallel()
 	x := newAuthorities(t)
 	for _, tc := range []struct {
 		authority, name, cluster string
@@ -186,6 +187,7 @@ func TestAClusterIsSpokenForByItsOwnAuthority(t *testing.T) {
 }
 
 func TestAnOperatorIsMadeByTheAuthorityOfOperators(t *testing.T) {
+	t.Parallel()
 	x := newAuthorities(t)
 	for authority, want := range map[string]codes.Code{"OPERATORS": codes.OK, "HOSTS": codes.PermissionDenied, "A": codes.PermissionDenied} {
 		conn := x.dial(authority, meshRoot)
@@ -244,6 +246,7 @@ func TestAHookIsServedByHostsOfItsAuthority(t *testing.T) {
 }
 
 func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
+	t.Parallel()
 	x := newAuthorities(t)
 	conn := x.dial("HOSTS", policyHost)
 	session, _ := x.hello(conn)
@@ -286,6 +289,7 @@ func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
 }
 
 func TestAHostThatIsRenewedServesOn(t *testing.T) {
+	t.Parallel()
 	x := newAuthorities(t)
 	renew := func(authority string) {
 		if err := issue(t, x.of[authority], policyHost).Write(x.d.path("host.crt"), x.d.path("host.key")); err != nil {

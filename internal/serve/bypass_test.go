@@ -15,6 +15,7 @@ import (
 )
 
 func TestABreakGlassIsOnForATimeAndSeen(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	admin := func(path string) string {
 		w := httptest.NewRecorder()

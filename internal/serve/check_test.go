@@ -68,6 +68,7 @@ spec: {configuration: sidecars, stage: initialize, stream: {}, hosts: [me], rota
 
 // TestCheckLooksAtInitializers: those of hosts need one, and nobody knows whether the controllers of others run.
 func TestCheckLooksAtInitializers(t *testing.T) {
+	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)
 	apply := func(documents string) {

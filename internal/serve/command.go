@@ -102,8 +102,8 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(), checkSlow(c.slow),
-				c.initializers.validate())
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(),
+				checkSlow(c.slow), c.initializers.validate())
 			if err != nil {
 				return err
 			}

@@ -88,6 +88,7 @@ spec: {configuration: policy, stream: {}, hosts: [me]}
 `
 
 func TestWhatIsAppliedIsInForceUntilItIsDeleted(t *testing.T) {
+	t.Parallel()
 	ready := withStore(t)
 	run := func(cmd *cobra.Command, in string, args ...string) clitest.Result {
 		t.Helper()

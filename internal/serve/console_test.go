@@ -41,6 +41,7 @@ func (s *consoleState) whole() bool {
 
 // TestTheConsoleShowsEveryDispatcher asks a console as its page does. What the page makes of it, the tests of e2e/console look at.
 func TestTheConsoleShowsEveryDispatcher(t *testing.T) {
+	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)
 	may := func(c *serveConfig) {
 		c.advertise, c.stores.operator.Names = []string{"127.0.0.1"}, []string{devAPIServer}

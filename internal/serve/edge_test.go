@@ -136,6 +136,7 @@ func asJSON(t *testing.T, more string) string {
 }
 
 func TestTheConfigurationIsWrittenAndReadAsJSON(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		t.Run(protocol, func(t *testing.T) { writesAndReads(t, protocol) })
 	}

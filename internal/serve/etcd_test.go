@@ -57,6 +57,7 @@ func inEtcd(t *testing.T, id string, args ...string) string {
 }
 
 func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
+	t.Parallel()
 	c := etcdtest.Start(t)
 	certificate, password := c.Options(etcdtest.User), c.WithPassword(etcdtest.User)
 	endpoints := strings.Join(certificate.Endpoints, ",")
@@ -89,6 +90,7 @@ func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {
 }
 
 func TestAnEtcdThatRefusesSaysWhy(t *testing.T) {
+	t.Parallel()
 	c := etcdtest.Start(t)
 	o := c.WithPassword(etcdtest.User)
 	reach := []string{"--etcd", strings.Join(o.Endpoints, ","), "--etcd-cert", o.CertFile, "--etcd-key", o.KeyFile}

@@ -80,6 +80,7 @@ func (w *watching) ends(t *testing.T) {
 }
 
 func TestGetWatchesUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
 	ready := withStore(t)
 	documents := strings.Replace(appliedHooks, "GROUP", "apps", 1)
 	w := watch(t, "vwc", "--ready-file", ready)
@@ -166,6 +167,7 @@ func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
 }
 
 func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
+	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)
 	role := func(i int) string {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestGetWatchesDispatchersAndChanges(t *testing.T) {
+	t.Parallel()
 	ready := withStore(t)
 	table := watch(t, "dispatchers", "--ready-file", ready)
 	lines := watch(t, "changes", "-o", "json", "--ready-file", ready)
@@ -79,6 +80,7 @@ func (d *door) carry(client net.Conn) {
 }
 
 func TestAWatchSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var certificates tlsFiles
 	first, stop := storeAs(t, dir, func(c *serveConfig) { certificates = c.tls })

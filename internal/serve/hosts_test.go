@@ -44,6 +44,7 @@ func TestADispatcherNamesHooksWithoutAHostThatRefuseRequestsFirst(t *testing.T) 
 // TestWhenTheLastHostOfAHookHasLeftItIsSaidEverywhere: every request that the hook covers is refused then, and nothing else is
 // wrong.
 func TestWhenTheLastHostOfAHookHasLeftItIsSaidEverywhere(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	admin := func(path string) string {
 		w := httptest.NewRecorder()

@@ -32,6 +32,7 @@ func (r *rotated) shows(args []string, want ...string) {
 }
 
 func TestGetShowsTheHostsAndTheHooksOfADispatcher(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	if got := r.run(configcli.NewApply(), r.documents(), "-f", "-"); got.Code != 0 {
 		t.Fatal(got.Notes)
@@ -63,6 +64,7 @@ func TestGetShowsTheHostsAndTheHooksOfADispatcher(t *testing.T) {
 }
 
 func TestGetHostsAsksEveryDispatcherThatHasAnAddress(t *testing.T) {
+	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)
 	may := func(advertise ...string) func(*serveConfig) {
 		return func(c *serveConfig) { c.advertise, c.stores.operator.Names = advertise, []string{devAPIServer} }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	// manyClustersVariable is the number of clusters that come and go together; without it fewClusters do.
-	manyClustersVariable = "PORTCULLIS_TEST_CLUSTERS"
-	fewClusters          = 50
+	// clustersTogether is how many clusters come and go together.
+	clustersTogether = 1000
 	// manyClustersPrefix begins their names.
 	manyClustersPrefix = "round"
 	// appliedTogether is how many documents etcd takes in a transaction, with its default --max-txn-ops.
@@ -49,13 +48,8 @@ const (
 // for what reviews do not carry, and sends a review by its entry. Then they are removed, and the dispatcher, a process of its own, has the
 // goroutines, the live heap, the metrics and the files of before. It has given their Leases back.
 func TestClustersThatAreRemovedLeaveNothing(t *testing.T) {
-	n := fewClusters
-	if text := os.Getenv(manyClustersVariable); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	citest.Soak(t, "has a thousand clusters come and go three times: 12 minutes")
+	const n = clustersTogether
 	m := newManyClusters(t)
 	idle := m.footprint()
 	t.Logf("idle: %v", idle)

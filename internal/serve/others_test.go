@@ -80,6 +80,7 @@ func (r *replica) until(t *testing.T, text string) {
 }
 
 func TestAFreshDispatcherIsNotReadyWhileAnotherOneHasTheHosts(t *testing.T) {
+	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)
 	first := newReplica(t, "first", o, nil, func(*serveConfig) {})
 	first.until(t, "") // where all dispatchers are fresh none waits for hosts

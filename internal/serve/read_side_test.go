@@ -42,6 +42,7 @@ func (r *rotated) prints(code int, cmd *cobra.Command, in string, args []string,
 }
 
 func TestAMeshOfFilesIsReadAsOneWithAStore(t *testing.T) {
+	t.Parallel()
 	r := filesOnly(t, func(*dev, *serveConfig) {})
 	const samples = `ValidatingWebhookConfiguration/sample-images `
 	r.shows([]string{"-o", "wide"},

@@ -19,6 +19,7 @@ import (
 // TestEveryAnswerNamesItsRevision asks on every road, first with a host and then without one: what was judged says by which
 // configuration.
 func TestEveryAnswerNamesItsRevision(t *testing.T) {
+	t.Parallel()
 	info, d := startStore(t, func(*dev, *serveConfig) {})
 	authority, err := certs.ReadAuthority(d.path("certs/ca.crt"), d.path("certs/ca.key"))
 	if err != nil {

@@ -137,6 +137,7 @@ func (r *rotated) host(ready func() error) (*hostsdk.Host, func()) {
 }
 
 func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	applied := r.run(configcli.NewApply(), r.documents(), "-f", "-", "--wait")
 	if applied.Code != 0 || !strings.Contains(applied.Out+applied.Notes, `hook "policy.example.com" is pending`) {
@@ -194,6 +195,7 @@ func TestANewHookIsCalledOnceItsHostIsReadyAndThenForGood(t *testing.T) {
 }
 
 func TestARouteOfAFileThatSaysImmediateEndsTheWait(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	hooks, route, _ := strings.Cut(r.documents(), "---\n")
 	if got := r.run(configcli.NewApply(), hooks, "-f", "-"); got.Code != 0 {
@@ -231,6 +233,7 @@ type load struct {
 const reviewsPerStage, mostReviews = 1000, 100
 
 func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
+	t.Parallel()
 	l := &load{rotated: newRotated(t)}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

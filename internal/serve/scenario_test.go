@@ -28,6 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
@@ -86,9 +87,8 @@ const allClusters = "all"
 
 // TestAnalyzeNamesEachFault has one fault at a time in a mesh with real dispatchers, hosts, links and webhooks, and asks `portcullis analyze`.
 func TestAnalyzeNamesEachFault(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute")
-	}
+	citest.Gate(t, "causes one fault after the other: 90 s")
+	t.Parallel()
 	s := newScenario(t)
 	for _, f := range scenarioFaults() {
 		t.Run(f.name, func(t *testing.T) {

@@ -191,6 +191,7 @@ func (o *outage) says(r clitest.Result, want ...string) {
 }
 
 func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
+	t.Parallel()
 	o := newOutage(t)
 	if a := o.review(30 * time.Second); a.code != http.StatusOK || a.stale != "" {
 		t.Fatalf("before: %+v", a)
@@ -230,6 +231,7 @@ func TestReviewsWaitForAStoreThatComesBack(t *testing.T) {
 }
 
 func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
+	t.Parallel()
 	o := newOutage(t, "identities:", "maxConfigurationAge: 10m\n  identities:")
 	o.becomes("the lease is long enough", func() bool { return o.app.control.presence.LeaseCoverage() == 10*time.Minute })
 	o.begin()
@@ -248,6 +250,7 @@ func TestAClusterMayBeJudgedByAnOlderConfigurationThanOthers(t *testing.T) {
 }
 
 func TestAnOperatorMayHaveADispatcherServeStale(t *testing.T) {
+	t.Parallel()
 	o := newOutage(t)
 	o.says(o.serveStale(), "has no permit", ": fresh")
 	o.begin()

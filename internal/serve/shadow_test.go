@@ -62,6 +62,7 @@ func TestEveryCommandShowsWhatAHookInShadowWouldHaveDone(t *testing.T) {
 
 // TestAReportOfHooksInShadowIsOfEveryDispatcher sends reviews to two, and asks one.
 func TestAReportOfHooksInShadowIsOfEveryDispatcher(t *testing.T) {
+	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)
 	may := func(c *serveConfig) {
 		c.advertise, c.stores.operator.Names = []string{"127.0.0.1"}, []string{devAPIServer}

@@ -18,6 +18,7 @@ import (
 )
 
 func TestTopShowsHooksHostsAndClusters(t *testing.T) {
+	t.Parallel()
 	r := newRotated(t)
 	r.applySlow()
 	times := slowTimes()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
@@ -221,6 +222,8 @@ const mostWrong, tries = 1.5, 3
 
 // TestAPredictionStandsBesideWhatHappens makes each change, and logs by how much its prediction was wrong.
 func TestAPredictionStandsBesideWhatHappens(t *testing.T) {
+	citest.Gate(t, "measures a change that was predicted: 30 s")
+	t.Parallel()
 	for name, test := range triedChanges() {
 		t.Run(name, func(t *testing.T) {
 			for try := range tries {

@@ -27,8 +27,10 @@ type Result struct {
 // Execute runs a command as the process would. Without $XDG_CONFIG_HOME it has no settings of the user.
 func Execute(t *testing.T, cmd *cobra.Command, in io.Reader, args ...string) Result {
 	t.Helper()
-	if os.Getenv("XDG_CONFIG_HOME") == "" {
-		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	if os.Getenv("XDG_CONFIG_HOME") == "" { // for the whole process, so that tests may run side by side
+		if err := os.Setenv("XDG_CONFIG_HOME", filepath.Join(os.TempDir(), "no-settings-of-portcullis")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var out, notes bytes.Buffer
 	root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
