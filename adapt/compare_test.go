@@ -38,6 +38,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/oracle/replies"
 )
 
@@ -254,7 +255,7 @@ var anyUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 
 // TestAnAnswerMeansTheSameThroughAHost sends random replies to the mesh's own call, and to hosts before the same webhook.
 func TestAnAnswerMeansTheSameThroughAHost(t *testing.T) {
-	const each = 300
+	each := citest.Rounds(60, 300, 3000)
 	x := newComparison(t)
 	request := hosttest.Create(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1}}`)
 	ended := map[string]int{}

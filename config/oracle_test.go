@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // apiServerCreates is what kube-apiserver's create handler says to the document, in process: its strict serializer, its
@@ -237,7 +238,7 @@ func TestTheHookOfARealListIsReadOnceItsPlaceholderIsFilled(t *testing.T) {
 
 // TestBrokenConfigurationsAreRefusedExactlyWhenTheAPIServerRefusesThem breaks real ones in random places.
 func TestBrokenConfigurationsAreRefusedExactlyWhenTheAPIServerRefusesThem(t *testing.T) {
-	const mutants = 1500
+	mutants := citest.Rounds(300, 1500, 15_000)
 	docs := slices.Concat(realDocuments(t), parsed(t, betaBodies(t)...))
 	rng := rand.New(rand.NewPCG(1, 2))
 	agreed := map[bool]int{}

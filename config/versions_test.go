@@ -20,10 +20,11 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/config/apiserver"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// randomConfigurations is how many configurations of each kind and version are made.
-const randomConfigurations = 300
+// randomConfigurations returns how many configurations of each kind and version are made.
+func randomConfigurations() int64 { return int64(citest.Rounds(60, 300, 3000)) }
 
 // filler fills in random objects as Kubernetes' own round-trip tests do. Not everything in them is valid.
 func filler(seed int64) func(object any) {
@@ -43,7 +44,7 @@ func require(effects **admissionregistrationv1.SideEffectClass, versions *[]stri
 // TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere reads objects of v1beta1 as documents are read, which is as v1, and
 // compares what becomes of them with what Kubernetes' scheme makes of them in each direction.
 func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
-	for seed := range int64(randomConfigurations) {
+	for seed := range randomConfigurations() {
 		fill := filler(seed)
 		validating, mutating := &admissionregistrationv1beta1.ValidatingWebhookConfiguration{}, &admissionregistrationv1beta1.MutatingWebhookConfiguration{}
 		fill(validating)
@@ -65,7 +66,7 @@ func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 
 // TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere is the other way round.
 func TestRandomV1ConfigurationsComeBackFromV1beta1AsTheyWere(t *testing.T) {
-	for seed := range int64(randomConfigurations) {
+	for seed := range randomConfigurations() {
 		fill := filler(seed)
 		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
 		fill(validating)

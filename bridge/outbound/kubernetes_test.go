@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 	"github.com/portcullis-mesh/portcullis/internal/oracle/replies"
 )
@@ -247,7 +248,7 @@ func saysNo(body string) bool {
 
 // TestRepliesMeanWhatKubernetesMakesOfThem sends the same replies to kube-apiserver's own callHook and to a dispatcher.
 func TestRepliesMeanWhatKubernetesMakesOfThem(t *testing.T) {
-	const each = 400
+	each := citest.Rounds(60, 400, 4000)
 	seed := uint64(0)
 	for _, stage := range []admissionv1.Stage{admissionv1.Stage_STAGE_VALIDATE, admissionv1.Stage_STAGE_MUTATE} {
 		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
