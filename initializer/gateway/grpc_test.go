@@ -51,6 +51,9 @@ func TestAControllerOfGRPC(t *testing.T) {
 		t.Errorf("%v", end)
 	}
 	resumed, err := m.dial(holder, "one").Watch(ctx, &initializerv1.WatchRequest{ResourceVersion: list.GetResourceVersion()})
+	if err == nil {
+		_, err = resumed.Header() // it has begun: a watch that begins later gets the last change alone
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
