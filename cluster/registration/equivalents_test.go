@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const reinvoke = admissionv1.Stage_STAGE_REINVOKE
@@ -260,10 +261,7 @@ func (g generator) versionedHooks() []match.Object {
 // random plans random hooks with what is known, and calls f for each scene.
 func random(t *testing.T, known families, f func(s scene)) {
 	t.Helper()
-	rounds := 80
-	if testing.Short() {
-		rounds = 20
-	}
+	rounds := citest.Rounds(20, 80, 800)
 	now, _, _ := served()
 	for seed := range uint64(rounds) {
 		g := generator{rand.New(rand.NewPCG(seed, 2))}

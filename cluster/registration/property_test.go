@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const (
@@ -22,11 +23,7 @@ const (
 // TestEntriesSeeWhatTheirHooksSeeAndNothingElse asks our own matching, which is held to kube-apiserver's elsewhere, about
 // the entries of random hooks as if they were hooks. Resources that are the same in several versions are for other tests.
 func TestEntriesSeeWhatTheirHooksSeeAndNothingElse(t *testing.T) {
-	rounds := 300
-	if testing.Short() {
-		rounds = 30
-	}
-	for seed := range uint64(rounds) {
+	for seed := range uint64(citest.Rounds(30, 300, 3000)) {
 		g := generator{rand.New(rand.NewPCG(seed, 1))}
 		hooks := compile(t, match.Input{Objects: g.objects(), Bypasses: map[string]*match.Bypass{"prod-1": g.bypass()}})
 		r := plan(t, hooks, options())
