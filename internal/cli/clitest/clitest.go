@@ -28,7 +28,7 @@ type Result struct {
 func Execute(t *testing.T, cmd *cobra.Command, in io.Reader, args ...string) Result {
 	t.Helper()
 	if os.Getenv("XDG_CONFIG_HOME") == "" { // for the whole process, so that tests may run side by side
-		if err := os.Setenv("XDG_CONFIG_HOME", filepath.Join(os.TempDir(), "no-settings-of-portcullis")); err != nil {
+		if err := os.Setenv("XDG_CONFIG_HOME", noSettings()); err != nil { //nolint:usetesting // t.Setenv allows no parallel tests
 			t.Fatal(err)
 		}
 	}
@@ -42,6 +42,9 @@ func Execute(t *testing.T, cmd *cobra.Command, in io.Reader, args ...string) Res
 	code := cli.Run(t.Context(), root)
 	return Result{out.String(), notes.String(), code}
 }
+
+// noSettings is a directory that does not exist.
+func noSettings() string { return filepath.Join(os.TempDir(), "no-settings-of-portcullis") }
 
 // Golden compares text with a file of testdata.
 func Golden(t *testing.T, name, got string) {
