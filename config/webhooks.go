@@ -43,7 +43,7 @@ func readV1[T any, C webhookConfiguration[T]](v Validator) func(C) field.ErrorLi
 	}
 }
 
-// readV1beta1 is readV1 for a document of v1beta1: with the defaults and the validation of that version. Its fields are those of v1.
+// readV1beta1 is readV1 for a document of v1beta1: with the defaults and the validation of that version. v1 has the same fields.
 func readV1beta1[T any, C webhookConfiguration[T]](v Validator) func(C) field.ErrorList {
 	return func(c C) field.ErrorList {
 		defaults := defaultsV1beta1()

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// webhookDefaults are the defaults of a version of webhook configurations, in addition to those of all versions.
+// webhookDefaults are the defaults of a version of webhook configurations, that other versions do not share.
 type webhookDefaults struct {
 	failurePolicy  admissionregistrationv1.FailurePolicyType
 	matchPolicy    admissionregistrationv1.MatchPolicyType
@@ -17,14 +17,14 @@ type webhookDefaults struct {
 	reviewVersions []string                                // nil for none
 }
 
-// defaultsV1 are those of SetDefaults_ValidatingWebhook and SetDefaults_MutatingWebhook in k8s.io/kubernetes/pkg/apis/admissionregistration/v1.
+// defaultsV1 returns the defaults that SetDefaults_ValidatingWebhook and SetDefaults_MutatingWebhook set, in k8s.io/kubernetes/pkg/apis/admissionregistration/v1.
 func defaultsV1() webhookDefaults {
 	return webhookDefaults{
 		failurePolicy: admissionregistrationv1.Fail, matchPolicy: admissionregistrationv1.Equivalent, timeoutSeconds: 10,
 	}
 }
 
-// defaultsV1beta1 are those of the same functions in k8s.io/kubernetes/pkg/apis/admissionregistration/v1beta1.
+// defaultsV1beta1 returns the defaults that the same functions set, in k8s.io/kubernetes/pkg/apis/admissionregistration/v1beta1.
 func defaultsV1beta1() webhookDefaults {
 	return webhookDefaults{
 		failurePolicy: admissionregistrationv1.Ignore, matchPolicy: admissionregistrationv1.Exact, timeoutSeconds: 30,

@@ -50,7 +50,7 @@ func (Validator) ValidateOlder(configuration runtime.Object, reviewVersions []st
 }
 
 // nameService puts right which field of a service is missing: Kubernetes' validation hands name and namespace to
-// webhook.ValidateWebhookService the wrong way round, so that it asks for the one that is there.
+// webhook.ValidateWebhookService in the wrong order, so that it names the field that is present.
 func nameService(errs field.ErrorList) field.ErrorList {
 	const name, namespace = ".clientConfig.service.name", ".clientConfig.service.namespace"
 	for _, err := range errs {

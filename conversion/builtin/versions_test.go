@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem is what package equivalents relies on. The document is that of a kube-apiserver
+// TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem protects an assumption of package equivalents. The document is that of a kube-apiserver
 // of our types' version that serves everything.
 func TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem(t *testing.T) {
 	source, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()

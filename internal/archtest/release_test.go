@@ -91,7 +91,7 @@ func published(t *testing.T, clone, version string) []string {
 	return modules
 }
 
-// userOf is the environment of a user who has nothing of this machine but the modules of others. Paths are trimmed so that what was compiled
+// userOf is the environment of a user whose module cache has only the modules of other projects. Paths are trimmed so that what was compiled
 // in another directory is found again.
 func userOf(t *testing.T, proxy string) []string {
 	t.Helper()

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -137,6 +138,18 @@ func TestACircleOfGreenStepsPasses(t *testing.T) {
 	}
 }
 
+func TestALineThatIsTooLongFailsItsStep(t *testing.T) {
+	inModule(t)
+	var out strings.Builder
+	command := []string{"sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' x; echo; echo the end"}
+
+	err := runCircle(t.Context(), "gate", []stage{{{Name: "long", Dir: ".", Command: command}}}, &out)
+
+	if !errors.Is(err, errFailed) || !strings.Contains(out.String(), "gate: 0 passed, 1 failed, 0 skipped") {
+		t.Errorf("error = %v, output:\n%s", err, out.String())
+	}
+}
+
 func TestStepsAreChosenByName(t *testing.T) {
 	stages := func() []stage { return []stage{{{Name: "a"}, {Name: "b"}}, {{Name: "c"}}} }
 	if got, err := only(stages(), nil); err != nil || len(got) != 2 {
@@ -165,10 +178,17 @@ func TestTheGateTestsEachPackageOnce(t *testing.T) {
 	if !slices.Contains(p.pure, "./conversion") || !slices.Contains(p.concurrent, "./dispatcher/session/stream") {
 		t.Errorf("pure = %v, concurrent = %v", p.pure, p.concurrent)
 	}
-	for _, path := range append(p.pure, p.concurrent...) {
-		if strings.HasPrefix(path, "./hostsdk") || slices.Contains(p.pure, path) == slices.Contains(p.concurrent, path) {
-			t.Errorf("%s is a package of another module, or stands twice", path)
-		}
+	list := exec.CommandContext(t.Context(), "go", "list", "-C", "../..", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Fields(strings.ReplaceAll(string(out), graph.Module+"/", "./"))
+	got := slices.Concat(p.pure, p.concurrent)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("packages with tests (-go list +gate):\n%s", diff)
 	}
 	for _, circle := range []string{"test", "gate", "soak"} {
 		if len(stagesOf(circle, p)) == 0 {

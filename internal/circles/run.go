@@ -133,7 +133,11 @@ func (r *runner) read(from io.Reader, log io.Writer, s step, res *result) error 
 			r.progress(s, &e)
 		}
 	}
-	return lines.Err()
+	if err := lines.Err(); err != nil { // a line that is too long: the command must not wait for a reader
+		_, _ = io.Copy(io.Discard, from)
+		return fmt.Errorf("reading the output: %w", err)
+	}
+	return nil
 }
 
 // plain handles a line that is no event: of a command, or of the go command itself.

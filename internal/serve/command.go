@@ -159,7 +159,7 @@ func (c *serveConfig) checkKeys() error {
 // checkLag refuses a lag for which others do not wait long enough.
 func (c *serveConfig) checkLag() error {
 	if c.apiServerLag <= 0 || c.apiServerLag > touch.Delay {
-		return fmt.Errorf("--%s: %s; give at most %s", lagFlag, c.apiServerLag, touch.Delay)
+		return fmt.Errorf("--%s: %s; name a time above 0, and at most %s", lagFlag, c.apiServerLag, touch.Delay)
 	}
 	return nil
 }

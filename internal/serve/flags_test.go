@@ -36,7 +36,7 @@ func TestTheTimeForWhichDataOfAClusterCountsHasBounds(t *testing.T) {
 func TestTheLagOfAnAPIServerHasBounds(t *testing.T) {
 	complete := []string{"--config=nowhere", "--tls-cert=none", "--tls-key=none", "--tls-ca=none"}
 	for _, bad := range []string{"0s", "-1s", "5001ms"} {
-		clitest.Execute(t, NewCommand(), nil, append(complete, "--api-server-lag="+bad)...).Fails(t, "--api-server-lag: ", "give at most 5s")
+		clitest.Execute(t, NewCommand(), nil, append(complete, "--api-server-lag="+bad)...).Fails(t, "--api-server-lag: ", "name a time above 0, and at most 5s")
 	}
 	if err := (&serveConfig{apiServerLag: time.Second}).checkLag(); err != nil {
 		t.Error(err)
