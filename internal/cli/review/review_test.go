@@ -359,7 +359,7 @@ func TestReadReview(t *testing.T) {
 }
 
 func TestReadReviewOfTheCorpus(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "corpus", "admissionreviews", "*"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "shared", "corpus", "admissionreviews", "*"))
 	if err != nil || len(files) == 0 {
 		t.Skip("the corpus of real documents is not here")
 	}
