@@ -17,7 +17,8 @@ type webhookDefaults struct {
 	reviewVersions []string                                // nil for none
 }
 
-// defaultsV1 returns the defaults that SetDefaults_ValidatingWebhook and SetDefaults_MutatingWebhook set, in k8s.io/kubernetes/pkg/apis/admissionregistration/v1.
+// defaultsV1 returns the defaults that SetDefaults_ValidatingWebhook and SetDefaults_MutatingWebhook set, in
+// k8s.io/kubernetes/pkg/apis/admissionregistration/v1.
 func defaultsV1() webhookDefaults {
 	return webhookDefaults{
 		failurePolicy: admissionregistrationv1.Fail, matchPolicy: admissionregistrationv1.Equivalent, timeoutSeconds: 10,

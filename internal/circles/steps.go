@@ -74,12 +74,12 @@ func stagesOf(circle string, p packages) []stage {
 // longest is the package whose tests take longest: go test starts packages in the order of its arguments, and names each once.
 const longest = "./internal/serve"
 
-// sideBySide lets more tests of a package run at once than there are cores: they wait for servers.
-const sideBySide = "-parallel=4"
+// sideBySide lets more packages, and tests of one package, run at once than there are cores of a small machine: they wait for servers.
+func sideBySide() []string { return []string{"-p=3", "-parallel=4"} }
 
 // testStages show that a checkout works, with Go, git, make and a C compiler alone.
 func testStages() []stage {
-	stages := []stage{{{Name: "unit", Dir: ".", Tests: []string{"-short", sideBySide, longest, "./..."}}}}
+	stages := []stage{{{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")}}}
 	stages = append(stages, partStages("-short")...)
 	short := append([]string{"-short", "-count=1"}, ".", "./build", "./kube", "./pki", "./process") // the others leave all tests to the gate
 	return append(stages, stage{{Name: "e2e", Dir: "e2e", Tests: short, EachTest: true}})
@@ -89,7 +89,7 @@ func testStages() []stage {
 func gateStages(p packages) []stage {
 	stages := []stage{
 		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
-		{{Name: "unit-race", Dir: ".", Tests: append([]string{"-race", sideBySide, longest}, p.concurrent...)}},
+		{{Name: "unit-race", Dir: ".", Tests: slices.Concat(sideBySide(), []string{"-race", longest}, p.concurrent)}},
 	}
 	stages = append(stages, partStages("-race")...)
 	return append(stages,
