@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
@@ -173,7 +174,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
-	httpClient.Transport = limitedAnswers{httpClient.Transport, MaxAnswerBytes}
+	httpClient.Transport = answers.Transport{RoundTripper: httpClient.Transport}
 	clients, err := newClients(conf.config, httpClient)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)

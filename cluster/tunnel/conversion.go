@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 )
 
@@ -27,6 +28,8 @@ const (
 	MaxConversions = 16
 	// maxDefinitionBytes bounds a CustomResourceDefinition: more than etcd stores.
 	maxDefinitionBytes = 4 << 20
+	// maxDefinitionParts bounds the objects and arrays of one: a property of a schema is an object.
+	maxDefinitionParts = 100_000
 	// maxErrorBytes bounds the text of an error.
 	maxErrorBytes = 2 << 10
 )
@@ -41,7 +44,8 @@ type converter struct {
 }
 
 func newConverter(api *url.URL, transport http.RoundTripper, caller custom.Caller) *converter {
-	return &converter{api: api, client: &http.Client{Transport: transport}, caller: caller, slots: make(chan struct{}, MaxConversions)}
+	over := answers.Transport{RoundTripper: transport, MaxBytes: maxDefinitionBytes, MaxParts: maxDefinitionParts}
+	return &converter{api: api, client: &http.Client{Transport: over}, caller: caller, slots: make(chan struct{}, MaxConversions)}
 }
 
 // conversionOf is the name of the definition whose conversion a request asks for.
@@ -93,13 +97,13 @@ func (c *converter) webhookOf(ctx context.Context, definition string) (*apiexten
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxDefinitionBytes))
+	body, err := io.ReadAll(response.Body)
 	var found apiextensionsv1.CustomResourceDefinitionList
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("reading CustomResourceDefinition %s: the API server answers %s", definition, response.Status)
+		return nil, fmt.Errorf("reading CustomResourceDefinition %s: the API server answers HTTP %d", definition, response.StatusCode)
 	}
 	if err := json.Unmarshal(body, &found); err != nil {
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)

@@ -48,6 +48,7 @@ func definitions(w http.ResponseWriter, r *http.Request) {
 		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 		list.Items = append(list.Items, d)
 	}
+	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(&list)
 }
 
