@@ -40,8 +40,8 @@ type Stager interface {
 
 // Hold is the staged object of one review. It belongs to that review.
 type Hold interface {
-	// Start asks the initializers of calls to act at the same time, and never blocks. pending are the names of these initializers and of those
-	// behind them. object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the hosts of an initializer: it is
+	// Start asks the initializers of calls to act at the same time, and never blocks. pending are these initializers and those behind
+	// them, as [match.HookID.Pending] has them. object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the hosts of an initializer: it is
 	// a call of [Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called exactly once for each call, from
 	// any goroutine. The returned function cancels a call: done is then called before it returns, unless it was called before.
 	Start(ctx context.Context, calls []review.Call, object []byte, pending []string, ask Ask, done func(i int, r review.Result)) (cancel func(i int))
@@ -101,18 +101,18 @@ func (s initializers) Start(ctx context.Context, b *CallSet, done func(i int, r 
 	return x.hold.Start(ctx, b.Calls, b.Request.GetObject().GetRaw(), x.pendingFrom(b.Calls[0].Hook), ask, done)
 }
 
-// pendingFrom returns the names of an initializer whose turn it is, and of those behind it that apply to the object as it is now.
+// pendingFrom returns an initializer whose turn it is, and those behind it that apply to the object as it is now.
 func (x *run) pendingFrom(h *match.Hook) []string {
-	var names []string
+	var pending []string
 	for _, later := range x.hooks[slices.Index(x.hooks, h):] {
 		if !later.Initializes() {
 			break
 		}
 		if later == h || later.Decides() && later.ShouldCall(x.reviewContext.lookups, x.reviewContext.attributes).Match {
-			names = append(names, later.ID.Name)
+			pending = append(pending, later.ID.Pending())
 		}
 	}
-	return names
+	return pending
 }
 
 // endHold ends the hold of the review, if there is one.

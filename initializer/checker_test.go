@@ -275,7 +275,7 @@ func (w *world) update(i int, change Change) {
 	}
 	next, err := Update(w.object, change, Rules{
 		Granted:    func(name string) bool { return strings.Contains(a.names, name) },
-		Configured: func(string) bool { return true }, MaxObjectBytes: 1000,
+		Configured: func(name string) []string { return []string{name} }, MaxObjectBytes: 1000,
 	})
 	if err != nil || !w.put(change.ResourceVersion, next) || !w.ours() {
 		return

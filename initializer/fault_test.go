@@ -275,7 +275,7 @@ func TestAnEtcdThatHangs(t *testing.T) {
 		member.Clients.Hang()
 	}
 	second := &asked{t: t, result: make(chan review.Result, 1)}
-	short := review.Call{Hook: &match.Hook{ID: match.HookID{Name: first}}, Deadline: time.Now().Add(100 * time.Millisecond)}
+	short := review.Call{Hook: &match.Hook{ID: idOf(first)}, Deadline: time.Now().Add(100 * time.Millisecond)}
 	d.stage(podReview("prod", "r2", pod("q"))).Start(t.Context(), []review.Call{short}, []byte(pod("q")),
 		[]string{first}, nil, func(_ int, r review.Result) { second.result <- r })
 	r := second.end()

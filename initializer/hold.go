@@ -28,10 +28,10 @@ type Hold struct {
 
 	turns chan struct{} // holds a token while a turn uses the fields below
 	// Of that turn.
-	base  *initializerv1.StagedObject // the staged object without its content and its pending names
+	base  *initializerv1.StagedObject // the staged object without its content and its pending initializers
 	lease staged.LeaseID              // 0 while nothing is staged
 	leave func()                      // ends the renewal of lease
-	names []string                    // pending names that were staged last, without those that initializers have added
+	names []string                    // pending initializers that were staged last, without those that initializers have added
 	bytes int64                       // of room
 
 	mu      sync.Mutex
@@ -44,8 +44,8 @@ type Hold struct {
 	gone chan struct{} // closed when the object is gone, and the slot free
 }
 
-// Start asks the initializers of calls to act on an object, at the same time. pending are the names of these initializers and of those behind
-// them, in order; at least one. Neither side changes calls, object and pending afterwards. Start never blocks.
+// Start asks the initializers of calls to act on an object, at the same time. pending are these initializers and those behind them, in
+// order, as match.HookID.Pending has them; at least one. Neither side changes calls, object and pending afterwards. Start never blocks.
 //
 // With ask, the hosts of the initializers are asked over streams once the object is staged: ask has the contract of
 // dispatcher.Backend.Start for the call with an index. Without, a controller acts through InitializerService, and there is one call. In both
@@ -71,7 +71,7 @@ func (h *Hold) Start(
 	for i, c := range calls {
 		over, end := context.WithCancel(context.WithoutCancel(ctx))
 		t.calls = append(t.calls, &call{
-			turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Name)):], over: over, end: end,
+			turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Pending())):], over: over, end: end,
 			done: func(r review.Result) { done(i, r) },
 		})
 	}
@@ -182,7 +182,7 @@ type turn struct {
 // call is one call of an initializer.
 type call struct {
 	turn    *turn
-	pending []string        // its name, and those behind it
+	pending []string        // its initializer, and those behind it
 	over    context.Context //nolint:containedctx // ends with the call
 	end     context.CancelFunc
 

@@ -27,7 +27,7 @@ import (
 const patience = 2 * time.Minute
 
 // The initializers of the tests, in order.
-const first, second, third = "a.example.com", "b.example.com", "c.example.com"
+const first, second, third = "conf/a.example.com", "conf/b.example.com", "conf/c.example.com"
 
 // mesh is an etcd with dispatchers that stage in it.
 type mesh struct {
@@ -106,6 +106,12 @@ type asked struct {
 	cancel func()
 }
 
+// idOf is the identity of the hook that is an initializer.
+func idOf(pending string) match.HookID {
+	configuration, name, _ := strings.Cut(pending, "/")
+	return match.HookID{Configuration: configuration, Name: name}
+}
+
 // start asks the first of the pending initializers.
 func start(t *testing.T, h *initializer.Hold, object string, pending ...string) *asked {
 	t.Helper()
@@ -119,7 +125,7 @@ func startAll(t *testing.T, h *initializer.Hold, ask func(int, func(review.Resul
 	all := make([]*asked, count)
 	for i := range all {
 		all[i] = &asked{t: t, result: make(chan review.Result, 1)}
-		hook := &match.Hook{ID: match.HookID{Name: pending[i]}}
+		hook := &match.Hook{ID: idOf(pending[i])}
 		calls = append(calls, review.Call{Hook: hook, Deadline: time.Now().Add(patience)})
 	}
 	cancel := h.Start(t.Context(), calls, []byte(object), pending, ask, func(i int, r review.Result) { all[i].result <- r })
@@ -186,9 +192,14 @@ func (c controller) turn() *initializerv1.StagedObject {
 // update makes a change of an object.
 func (c controller) update(o *initializerv1.StagedObject, change initializer.Change) error {
 	change.ResourceVersion = o.GetResourceVersion()
+	names := make([]string, len(change.Pending))
+	for i, pending := range change.Pending {
+		names[i] = initializer.NameOf(pending)
+	}
+	change.Pending = names
 	next, err := initializer.Update(o, change, initializer.Rules{
-		Granted:    func(name string) bool { return name == c.name },
-		Configured: func(string) bool { return true }, MaxObjectBytes: initializer.DefaultObjectBytes, Now: time.Now(),
+		Granted:    func(pending string) bool { return pending == c.name },
+		Configured: func(name string) []string { return []string{"conf/" + name} }, MaxObjectBytes: initializer.DefaultObjectBytes, Now: time.Now(),
 	})
 	if err != nil {
 		return err
@@ -443,10 +454,10 @@ func TestInitializersAreAdded(t *testing.T) {
 	h := d.stage(podReview("prod", "r1", pod("p")))
 	call := start(t, h, pod("p"), first, second)
 	a := controller{t, d.store, first}
-	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("a")), Pending: []string{"x.example.com", second, third}}); err != nil {
+	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("a")), Pending: []string{"conf/x.example.com", second, third}}); err != nil {
 		t.Fatal(err)
 	}
-	x := controller{t, d.store, "x.example.com"}
+	x := controller{t, d.store, "conf/x.example.com"}
 	x.turn()
 	select {
 	case r := <-call.result:
@@ -504,7 +515,7 @@ func TestATimeoutNamesTheStagedObject(t *testing.T) {
 	call := start(t, h, pod("p"), first)
 	controller{t, d.store, first}.turn()
 	call.cancel()
-	short := review.Call{Hook: &match.Hook{ID: match.HookID{Name: first}}, Deadline: time.Now().Add(50 * time.Millisecond)}
+	short := review.Call{Hook: &match.Hook{ID: idOf(first)}, Deadline: time.Now().Add(50 * time.Millisecond)}
 	h.Start(t.Context(), []review.Call{short}, []byte(pod("p")), []string{first}, nil, func(_ int, r review.Result) { result <- r })
 	r := <-result
 	uid, version := h.Staged()

@@ -3,6 +3,7 @@ package initializer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,8 +13,11 @@ import (
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
 
-// MaxPending bounds the names that are pending.
+// MaxPending bounds the initializers that are pending.
 const MaxPending = 64
+
+// NameOf returns the name of a pending initializer, which match.HookID.Pending identifies: what clients see.
+func NameOf(pending string) string { return pending[strings.IndexByte(pending, '/')+1:] }
 
 // Reason is why a change of a staged object is refused.
 type Reason uint8
@@ -51,7 +55,7 @@ type Change struct {
 	ResourceVersion string
 	// Object is the object as it should be, as JSON; nil leaves it.
 	Object []byte
-	// Pending are the names as they should be. They have no meaning with a Result.
+	// Pending are the names of the initializers as they should be. They have no meaning with a Result.
 	Pending []string
 	// Result refuses the object; nil does not.
 	Result *admissionv1.Status
@@ -59,10 +63,10 @@ type Change struct {
 
 // Rules are what a change is judged by, beside the object.
 type Rules struct {
-	// Granted reports whether the caller may act as an initializer.
-	Granted func(name string) bool
-	// Configured reports whether there is an initializer of a name.
-	Configured func(name string) bool
+	// Granted reports whether the caller may act as an initializer, by match.HookID.Pending.
+	Granted func(pending string) bool
+	// Configured returns the initializers of a name, as match.HookID.Pending has them.
+	Configured func(name string) []string
 	// MaxObjectBytes bounds the object, as JSON.
 	MaxObjectBytes int
 	// Now is the time.
@@ -79,7 +83,7 @@ func Create(there *initializerv1.StagedObject, reviewUID string) error {
 	}
 	waits := ""
 	if len(there.GetPending()) > 0 {
-		waits = fmt.Sprintf(" and waits for %q", there.GetPending()[0])
+		waits = fmt.Sprintf(" and waits for %q", NameOf(there.GetPending()[0]))
 	}
 	return refuse(Exists, "%s %q already exists: it is being initialized%s", there.GetKey().GetResource().GetResource(), there.GetKey().GetName(), waits)
 }
@@ -112,40 +116,68 @@ func Update(o *initializerv1.StagedObject, c Change, r Rules) (*initializerv1.St
 		next.Result = c.Result
 		return next, nil
 	}
-	if err := checkPending(o.GetPending(), c.Pending, r.Configured); err != nil {
+	pending, err := pendingAfter(o.GetPending(), c.Pending, r.Configured)
+	if err != nil {
 		return nil, err
 	}
-	return await(next, c.Pending, r.Now), nil
+	return await(next, pending, r.Now), nil
 }
 
 // failure is the status of a Status that refuses.
 const failure = "Failure"
 
-// checkPending compares the pending names before and after an update.
-func checkPending(before, after []string, configured func(string) bool) error {
-	if len(after) > MaxPending {
-		return refuse(Invalid, "pending has %d names; at most %d", len(after), MaxPending)
+// pendingAfter returns the initializers that are pending after an update to names: those before it, without the first one or with it, and
+// others that are configured anywhere behind its place. Where a name could stand for the first one or for another one, the update is one
+// that is allowed.
+func pendingAfter(before, names []string, configured func(string) []string) ([]string, error) {
+	if len(names) > MaxPending {
+		return nil, refuse(Invalid, "pending has %d names; at most %d", len(names), MaxPending)
 	}
-	rest := before[1:]
-	if len(after) > 0 && after[0] == before[0] {
-		after = after[1:]
+	first, rest := NameOf(before[0]), before[1:]
+	if len(names) > 0 && names[0] == first {
+		after, err := addBetween(before[:1:1], rest, names[1:], configured)
+		if err == nil || !hasName(rest, first) {
+			return after, err
+		}
+	} else if hasName(names, first) && !hasName(rest, first) {
+		return nil, outOfPlace(first)
 	}
-	for i, name := range after {
-		switch {
-		case len(rest) > 0 && name == rest[0]:
-			rest = rest[1:]
-		case slices.Contains(before, name):
-			return refuse(Invalid, "pending: %q is out of its place: only the first one may be removed, and the others keep their order", name)
-		case slices.Contains(after[:i], name):
-			return refuse(Invalid, "pending: %q is there twice", name)
-		case !configured(name):
-			return refuse(Invalid, "pending: there is no initializer %q", name)
+	return addBetween(nil, rest, names, configured)
+}
+
+// addBetween appends rest to after, and other initializers where names has them.
+func addBetween(after, rest, names []string, configured func(string) []string) ([]string, error) {
+	for _, name := range names {
+		if len(rest) > 0 && name == NameOf(rest[0]) {
+			after, rest = append(after, rest[0]), rest[1:]
+			continue
+		}
+		switch ids := configured(name); {
+		case hasName(rest, name):
+			return nil, outOfPlace(name)
+		case hasName(after, name):
+			return nil, refuse(Invalid, "pending: %q is there twice", name)
+		case len(ids) == 0:
+			return nil, refuse(Invalid, "pending: there is no initializer %q", name)
+		case len(ids) > 1:
+			return nil, refuse(Invalid, "pending: %q is the name of %d initializers (%s): one of them needs another name", name, len(ids), strings.Join(ids, ", "))
+		default:
+			after = append(after, ids[0])
 		}
 	}
 	if len(rest) > 0 {
-		return refuse(Invalid, "pending: %q is missing: only the first one may be removed", rest[0])
+		return nil, refuse(Invalid, "pending: %q is missing: only the first one may be removed", NameOf(rest[0]))
 	}
-	return nil
+	return after, nil
+}
+
+func outOfPlace(name string) error {
+	return refuse(Invalid, "pending: %q is out of its place: only the first one may be removed, and the others keep their order", name)
+}
+
+// hasName reports whether an initializer of a name is among pending ones.
+func hasName(pending []string, name string) bool {
+	return slices.ContainsFunc(pending, func(p string) bool { return NameOf(p) == name })
 }
 
 // checkObject compares the object before and after an update.
@@ -159,7 +191,7 @@ func checkObject(before, after []byte, limit int) error {
 	return nil
 }
 
-// Names are the pending initializers of a holder, as they are configured and match.
+// Names are the pending initializers of a holder, as they are configured and match, by match.HookID.Pending.
 type Names struct {
 	// Before are those that it has staged last.
 	Before []string

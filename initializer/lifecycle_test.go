@@ -31,9 +31,20 @@ func object(pending ...string) *initializerv1.StagedObject {
 func rulesOf(granted ...string) Rules {
 	return Rules{
 		Granted:        func(name string) bool { return slices.Contains(granted, name) },
-		Configured:     func(name string) bool { return len(name) == 1 },
+		Configured:     configuredLetter,
 		MaxObjectBytes: 200, Now: time.Unix(2, 0),
 	}
+}
+
+// configuredLetter is [Rules.Configured] of initializers a to z, of which "d" stands in two configurations.
+func configuredLetter(name string) []string {
+	switch {
+	case name == "d":
+		return []string{"one/d", "two/d"}
+	case len(name) == 1:
+		return []string{name}
+	}
+	return nil
 }
 
 // letters are names of initializers.
@@ -85,7 +96,7 @@ func TestPendingNamesOfAnUpdate(t *testing.T) {
 		"the others change places":        {"abc", "cb", `"c" is out of its place`},
 		"it goes behind the others":       {"abc", "bca", `"a" is out of its place`},
 		"a name is there twice":           {"ab", "xxb", `"x" is there twice`},
-		"a pending one is there twice":    {"ab", "bb", `"b" is out of its place`},
+		"a pending one is there twice":    {"ab", "bb", `"b" is there twice`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(letters(test.before)...)
@@ -111,6 +122,40 @@ func TestPendingNamesOfAnUpdate(t *testing.T) {
 		_, err := Update(object("a"), Change{ResourceVersion: "7", Pending: pending}, rulesOf("a"))
 		refused(t, err, Invalid, text)
 	}
+}
+
+// Two configurations may have an initializer of one name: clients see the names, and the initializers stay apart.
+func TestPendingNamesThatTwoInitializersHave(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after, want string // the first initializer of before acts
+		text                string // of the refusal; empty for none
+	}{
+		"the first of the two removes itself":      {"one/x two/x", "x", "two/x", ""},
+		"the first of the two stays":               {"one/x two/x", "x x", "one/x two/x", ""},
+		"both are removed":                         {"one/x two/x", "", "", `"x" is missing`},
+		"the first one goes, and another is added": {"one/x two/x", "x y", "two/x y", ""},
+		"the two are behind the first":             {"one/a one/x two/x", "x x", "one/x two/x", ""},
+		"one of the two behind it is removed":      {"one/a one/x two/x", "x", "", `"x" is missing`},
+		"a third one stands between them":          {"one/x one/b two/x", "b x", "one/b two/x", ""},
+		"the first goes behind the third":          {"one/x one/b two/x", "b x x", "", `"x" is there twice`},
+		"a name that two have is added":            {"one/a", "d", "", `"d" is the name of 2 initializers (one/d, two/d)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object(strings.Fields(test.before)...)
+			next, err := Update(o, Change{ResourceVersion: "7", Pending: strings.Fields(test.after)}, rulesOf(o.GetPending()[0]))
+			if test.text != "" {
+				refused(t, err, Invalid, test.text)
+			} else if err != nil || strings.Join(next.GetPending(), " ") != test.want {
+				t.Errorf("pending %q, want %q; %v", next.GetPending(), test.want, err)
+			}
+		})
+	}
+	_, err := Update(object("one/x", "two/x"), Change{ResourceVersion: "7", Pending: []string{"x"}}, rulesOf("two/x"))
+	refused(t, err, Forbidden, "")
+	if got := Progress(object("one/x", "two/x"), []string{"one/x", "two/x"}); got != Waiting {
+		t.Errorf("before either has acted: %d", got)
+	}
+	refused(t, Delete(object("one/x"), "", "", Deleter{Granted: rulesOf("two/x").Granted}), Forbidden, "")
 }
 
 func TestObjectsOfAnUpdate(t *testing.T) {

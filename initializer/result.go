@@ -63,7 +63,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	case errors.Is(err, staged.ErrUnavailable):
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return review.Fail(review.FailureTimeout, "initializer %q has not acted in time on uid %q, resource version %q",
-			x.pending[0], o.GetUid(), o.GetResourceVersion()), outcomeCancelled
+			NameOf(x.pending[0]), o.GetUid(), o.GetResourceVersion()), outcomeCancelled
 	case ctx.Err() != nil:
 		return review.Cancelled(), outcomeCancelled
 	}
@@ -74,7 +74,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string) {
 	patch, err := conversion.DiffPatch(x.turn.object, o.GetObject().GetRaw())
 	if err != nil {
-		return review.Fail(review.FailureBadAnswer, "the object that initializer %q has left: %w", x.pending[0], err), outcomeFailed
+		return review.Fail(review.FailureBadAnswer, "the object that initializer %q has left: %w", NameOf(x.pending[0]), err), outcomeFailed
 	}
 	verdict := &admissionv1.AdmissionResponse{Allowed: true, Patch: patch}
 	if patch != nil {

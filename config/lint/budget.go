@@ -9,8 +9,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -18,12 +16,6 @@ import (
 // MaxSamples bounds the requests that are tried to find mutating hooks that exceed the budget together. The requests that
 // most hooks select are tried.
 const MaxSamples = 64
-
-// Refuses reports whether ConfigService refuses documents for a finding, which no acknowledgement changes: initializers that exceed the budget
-// by themselves, so that their last one can never count on its time.
-func Refuses(p config.Problem) bool {
-	return p.Code == CodeTimeoutBudget && p.Key.Kind == kinds.InitializersKind
-}
 
 // overBudget finds initializers and mutating hooks that fail closed, are called one after the other for one request, and may need more time
 // for that than the budget. The finding is about the first hook that may exceed the budget. The requests are made from the

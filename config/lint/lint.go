@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -39,6 +40,12 @@ const (
 	// CodeWideFailOpen: resources that give power always fail open in a cluster, or every resource does.
 	CodeWideFailOpen = "wide-fail-open"
 )
+
+// Refuses reports whether ConfigService refuses documents for a finding, which no acknowledgement changes. Initializers that exceed the budget by
+// themselves leave the last of them no time to count on. Of two initializers of one name in a cluster, a client cannot say which has to act.
+func Refuses(p config.Problem) bool {
+	return p.Key.Kind == kinds.InitializersKind && (p.Code == CodeTimeoutBudget || p.Code == CodeSameName)
+}
 
 // Options are the facts that differ from one installation to another.
 type Options struct {

@@ -27,12 +27,20 @@ func sameNames(hooks []*match.Hook, about func(*match.Hook) bool) []match.Findin
 			byName[k] = &namesakes{in: map[string]*match.Hook{}}
 		}
 		if other := byName[k].meeting(h); other != nil && (about(h) || about(other)) {
-			findings = append(findings, warning(CodeSameName, h.Path(".name"), "%q is the name of %s too, and denials and hosts go by the name "+
-				"alone: nobody can tell which of the two is meant; give one of them another name", h.ID.Name, other.Path("")))
+			findings = append(findings, warning(CodeSameName, h.Path(".name"), "%q is the name of %s too, and %s by the name alone: nothing tells "+
+				"which of the two is meant; give one of them another name", h.ID.Name, other.Path(""), goBy(h)))
 		}
 		byName[k].add(h)
 	}
 	return findings
+}
+
+// goBy says for which purpose clients know a hook by its name alone.
+func goBy(h *match.Hook) string {
+	if h.Initializes() {
+		return "the list of pending initializers goes"
+	}
+	return "denials and hosts go"
 }
 
 // meeting is a hook that shares a cluster with h; nil when there is none.

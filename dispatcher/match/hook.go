@@ -29,6 +29,10 @@ type HookID struct {
 	Index int
 }
 
+// Pending identifies the hook, an initializer, in the list of those that have yet to act on a staged object: CONFIGURATION/NAME. Two authors may
+// give their initializers one name, which then does not identify either.
+func (id HookID) Pending() string { return id.Configuration + "/" + id.Name }
+
 // Route is how a hook is called. The zero Route is a JSON webhook called as the hook's ClientConfig says.
 type Route struct {
 	// Stream is true when hosts serve the hook over streams that they dialled.

@@ -122,7 +122,7 @@ func TestAWatchEndsWhenTheGrantChanges(t *testing.T) {
 	c := m.dial(m.dispatcher(), "one")
 	stream := begun(t, c)
 	m.grant("another", service.Access{Reader: true}) // of no concern
-	m.grant("one", service.Access{Initializers: []service.Initializer{{Name: second}}})
+	m.grant("one", service.Access{Initializers: []service.Initializer{{Pending: conf + second}}})
 	_, err := stream.Recv()
 	wantCode(t, "a watch of somebody who is granted another initializer", err, codes.Aborted)
 	m.grant("one", service.Access{})

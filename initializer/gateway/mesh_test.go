@@ -33,6 +33,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // of a slow machine
+	conf     = "conf/"         // of the initializers
 	first    = "first.example.com"
 	second   = "second.example.com"
 )
@@ -62,8 +63,8 @@ func newMesh(t *testing.T) *mesh {
 	}
 	in := []string{"prod-1"}
 	return &mesh{t: t, etcd: etcd, authority: authority, grants: &grants{next: make(chan struct{}), of: map[string]service.Access{
-		"one":    {Initializers: []service.Initializer{{Name: first, Clusters: in}}},
-		"two":    {Initializers: []service.Initializer{{Name: first, Clusters: in}, {Name: second, Clusters: in}}},
+		"one":    {Initializers: []service.Initializer{{Pending: conf + first, Clusters: in}}},
+		"two":    {Initializers: []service.Initializer{{Pending: conf + first, Clusters: in}, {Pending: conf + second, Clusters: in}}},
 		"viewer": {Reader: true}, "root": {Reader: true, Operator: true},
 	}}}
 }
@@ -81,8 +82,11 @@ func (g *grants) Access(caller identity.Peer) service.Access {
 	return g.of[caller.Name()]
 }
 
-func (*grants) Configured(_, initializer string) bool {
-	return initializer == first || initializer == second
+func (*grants) Configured(_, name string) []string {
+	if name == first || name == second {
+		return []string{conf + name}
+	}
+	return nil
 }
 
 func (g *grants) Next() <-chan struct{} {
@@ -249,9 +253,12 @@ func podKey(name string) *initializerv1.StagedKey {
 func (m *mesh) stage(d *dispatcher, name string, pending ...string) *initializerv1.StagedObject {
 	m.t.Helper()
 	m.uids++
-	now := time.Now()
+	now, ids := time.Now(), make([]string, len(pending))
+	for i, name := range pending {
+		ids[i] = conf + name
+	}
 	o, _, err := d.store.Create(m.t.Context(), &initializerv1.StagedObject{
-		Key: podKey(name), Uid: fmt.Sprintf("uid-%d", m.uids), Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Pending: pending,
+		Key: podKey(name), Uid: fmt.Sprintf("uid-%d", m.uids), Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Pending: ids,
 		Creator: &admissionv1.UserInfo{Username: "jane"}, Created: timestamppb.New(now), Waiting: timestamppb.New(now), Expires: timestamppb.New(now.Add(time.Hour)),
 		Object:    &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop","labels":{"app":"` + name + `"}},"spec":{"containers":[]}}`)},
 		ReviewUid: "r-" + name, DispatcherId: "d",

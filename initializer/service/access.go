@@ -11,6 +11,7 @@ import (
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
@@ -18,8 +19,8 @@ import (
 type Grants interface {
 	// Access returns the permissions of a caller.
 	Access(caller identity.Peer) Access
-	// Configured reports whether a cluster has an initializer of a name.
-	Configured(cluster, initializer string) bool
+	// Configured returns the initializers of a cluster that have a name, as [match.HookID.Pending] has them.
+	Configured(cluster, name string) []string
 	// Next is closed when another configuration is in force.
 	Next() <-chan struct{}
 }
@@ -36,8 +37,8 @@ type Access struct {
 
 // Initializer is an initializer that is granted.
 type Initializer struct {
-	// Name is its name.
-	Name string
+	// Pending identifies it, as [match.HookID.Pending] has it.
+	Pending string
 	// Clusters are those that it is configured for; none means all.
 	Clusters []string
 }
@@ -50,7 +51,7 @@ func (i Initializer) in(cluster string) bool {
 // equal reports whether two accesses allow the same.
 func (a Access) equal(b Access) bool {
 	return a.Reader == b.Reader && a.Operator == b.Operator && slices.EqualFunc(a.Initializers, b.Initializers, func(x, y Initializer) bool {
-		return x.Name == y.Name && slices.Equal(x.Clusters, y.Clusters)
+		return x.Pending == y.Pending && slices.Equal(x.Clusters, y.Clusters)
 	})
 }
 
@@ -91,13 +92,13 @@ func (s *Service) enter(ctx context.Context) (v *view, leave func(), err error) 
 }
 
 // granted reports whether the caller is granted an initializer of a cluster.
-func (v *view) granted(cluster, name string) bool {
-	return slices.ContainsFunc(v.Initializers, func(i Initializer) bool { return i.Name == name && i.in(cluster) })
+func (v *view) granted(cluster, pending string) bool {
+	return slices.ContainsFunc(v.Initializers, func(i Initializer) bool { return i.Pending == pending && i.in(cluster) })
 }
 
 // initializes reports whether an initializer is pending that the caller is granted: it sees the object whole.
 func (v *view) initializes(o *initializerv1.StagedObject) bool {
-	return slices.ContainsFunc(o.GetPending(), func(name string) bool { return v.granted(o.GetKey().GetCluster(), name) })
+	return slices.ContainsFunc(o.GetPending(), func(pending string) bool { return v.granted(o.GetKey().GetCluster(), pending) })
 }
 
 // sees reports whether the caller sees that there is an object.
@@ -114,9 +115,13 @@ func (v *view) show(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	return out
 }
 
-// whole is an object with the time that is left for it.
+// whole is an object with the time that is left for it, and with the names of the pending initializers: all that clients know of them.
 func (v *view) whole(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	out := shallow(o)
+	out.Pending = make([]string, len(o.GetPending()))
+	for i, pending := range o.GetPending() {
+		out.Pending[i] = initializer.NameOf(pending)
+	}
 	out.RemainingMs = wire.Milliseconds(o.GetExpires().AsTime().Sub(v.now()))
 	return out
 }

@@ -63,8 +63,8 @@ func (s *Service) Update(ctx context.Context, r *initializerv1.UpdateRequest) (*
 		change.Object = append([]byte{}, r.GetObject().GetRaw()...)
 	}
 	next, err := initializer.Update(now, change, initializer.Rules{
-		Granted:        func(name string) bool { return v.granted(cluster, name) },
-		Configured:     func(name string) bool { return s.o.Grants.Configured(cluster, name) },
+		Granted:        func(pending string) bool { return v.granted(cluster, pending) },
+		Configured:     func(name string) []string { return s.o.Grants.Configured(cluster, name) },
 		MaxObjectBytes: s.o.MaxObjectBytes, Now: s.now(),
 	})
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Service) Delete(ctx context.Context, r *initializerv1.DeleteRequest) (*
 		return nil, err
 	}
 	key := now.GetKey()
-	who := initializer.Deleter{Granted: func(name string) bool { return v.granted(key.GetCluster(), name) }, Operator: v.Operator}
+	who := initializer.Deleter{Granted: func(pending string) bool { return v.granted(key.GetCluster(), pending) }, Operator: v.Operator}
 	if err := initializer.Delete(now, r.GetUid(), r.GetResourceVersion(), who); err != nil {
 		return nil, s.answer(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
@@ -16,7 +17,7 @@ type selection struct {
 
 // has reports whether an object belongs to the selection.
 func (s selection) has(o *initializerv1.StagedObject) bool {
-	if first := s.r.GetFirstPending(); first != "" && (len(o.GetPending()) == 0 || o.GetPending()[0] != first) {
+	if first := s.r.GetFirstPending(); first != "" && (len(o.GetPending()) == 0 || initializer.NameOf(o.GetPending()[0]) != first) {
 		return false
 	}
 	return s.names(o.GetKey()) && s.sees(o)

@@ -39,8 +39,8 @@ func viewing(a Access) *view {
 
 // TestMessage: a reader is told of what it sees, and when it sees something no more.
 func TestMessage(t *testing.T) {
-	granted, role := viewing(Access{Initializers: []Initializer{{Name: "a", Clusters: []string{"c"}}}}), viewing(Access{Reader: true})
-	elsewhere := viewing(Access{Initializers: []Initializer{{Name: "a", Clusters: []string{"d"}}}})
+	granted, role := viewing(Access{Initializers: []Initializer{{Pending: "a", Clusters: []string{"c"}}}}), viewing(Access{Reader: true})
+	elsewhere := viewing(Access{Initializers: []Initializer{{Pending: "a", Clusters: []string{"d"}}}})
 	first := &initializerv1.ListRequest{FirstPending: "a"}
 	for name, tt := range map[string]struct {
 		view   *view
@@ -89,7 +89,7 @@ func TestShow(t *testing.T) {
 	o := pod("a", "b")
 	o.Expires = timestamppb.New(time.Unix(1002, 5e8))
 	before := proto.CloneOf(o)
-	shown := viewing(Access{Initializers: []Initializer{{Name: "b"}}}).show(o)
+	shown := viewing(Access{Initializers: []Initializer{{Pending: "b"}}}).show(o)
 	if shown.GetRemainingMs() != 2500 || shown.GetObject() == nil {
 		t.Errorf("%v", shown)
 	}
@@ -107,7 +107,7 @@ func TestShow(t *testing.T) {
 type onlyOne struct{}
 
 func (onlyOne) Access(caller identity.Peer) Access { return Access{Operator: caller.Name() == "one"} }
-func (onlyOne) Configured(string, string) bool     { return false }
+func (onlyOne) Configured(string, string) []string { return nil }
 func (onlyOne) Next() <-chan struct{}              { return nil }
 
 // TestWithoutAStore: who is let in learns that nothing is staged, and others nothing.

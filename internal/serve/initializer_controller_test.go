@@ -69,6 +69,12 @@ func TestAControllerInitializesAHeldCreate(t *testing.T) {
 // startController runs a controller for the initializer until the test ends.
 func startController(t *testing.T, info readyInfo) {
 	t.Helper()
+	runController(t, info, func(err error) { t.Error(err) })
+}
+
+// runController is startController, and passes on the errors of updates.
+func runController(t *testing.T, info readyInfo, failed func(error)) {
+	t.Helper()
 	config := &rest.Config{
 		Host:            info.Bridge + kubeinitializers.Path(devCluster),
 		TLSClientConfig: rest.TLSClientConfig{CAFile: info.CA, CertFile: info.ClientCert, KeyFile: info.ClientKey},
@@ -100,7 +106,7 @@ func startController(t *testing.T, info readyInfo) {
 		o.SetLabels(map[string]string{"for": kubeinitializers.Creator(o).Username})
 		kubeinitializers.Done(o)
 		if _, err := widgets.Namespace(o.GetNamespace()).Update(ctx, o, metav1.UpdateOptions{}); err != nil {
-			t.Error(err)
+			failed(err)
 		}
 	}}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/initializer/gateway"
 	"github.com/portcullis-mesh/portcullis/initializer/service"
 )
@@ -101,7 +102,7 @@ func (g *initializerGrants) table() *grantTable {
 	for h := range initializersOf(now.Snapshot()) {
 		if clusters, some := clustersOf(h); some {
 			to := identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
-			t.initializers = append(t.initializers, grantedInitializer{service.Initializer{Name: h.ID.Name, Clusters: clusters}, to})
+			t.initializers = append(t.initializers, grantedInitializer{service.Initializer{Pending: h.ID.Pending(), Clusters: clusters}, to})
 		}
 	}
 	for _, o := range now.Objects {
@@ -131,10 +132,13 @@ func (g *initializerGrants) Access(caller identity.Peer) service.Access {
 }
 
 // Configured implements [service.Grants].
-func (g *initializerGrants) Configured(cluster, initializer string) bool {
-	return slices.ContainsFunc(g.table().initializers, func(i grantedInitializer) bool {
-		return i.Name == initializer && (len(i.Clusters) == 0 || slices.Contains(i.Clusters, cluster))
-	})
+func (g *initializerGrants) Configured(cluster, name string) (pending []string) {
+	for _, i := range g.table().initializers {
+		if initializer.NameOf(i.Pending) == name && (len(i.Clusters) == 0 || slices.Contains(i.Clusters, cluster)) {
+			pending = append(pending, i.Pending)
+		}
+	}
+	return pending
 }
 
 // Next implements [service.Grants].

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,8 +69,8 @@ func TestInitializerGrants(t *testing.T) {
 		t.Fatal(r)
 	}
 	<-next
-	sidecar := service.Initializer{Name: "sidecar.example.com", Clusters: []string{"prod-1", "prod-2"}}
-	image := service.Initializer{Name: "image.example.com"}
+	sidecar := service.Initializer{Pending: "sidecars/sidecar.example.com", Clusters: []string{"prod-1", "prod-2"}}
+	image := service.Initializer{Pending: "sidecars/image.example.com"}
 	for who, want := range map[string]service.Access{
 		"controller": {Initializers: []service.Initializer{sidecar, image}},
 		"other":      {Initializers: []service.Initializer{image}, Reader: true},
@@ -85,12 +86,13 @@ func TestInitializerGrants(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		cluster, name string
-		want          bool
+		want          []string
 	}{
-		{"prod-1", "sidecar.example.com", true}, {"prod-3", "sidecar.example.com", false}, {"prod-3", "image.example.com", true}, {"prod-1", "hook.example.com", false},
+		{"prod-1", "sidecar.example.com", []string{sidecar.Pending}}, {"prod-3", "sidecar.example.com", nil},
+		{"prod-3", "image.example.com", []string{image.Pending}}, {"prod-1", "hook.example.com", nil},
 	} {
-		if got := grants.Configured(tt.cluster, tt.name); got != tt.want {
-			t.Errorf("%s has %s: %t", tt.cluster, tt.name, got)
+		if got := grants.Configured(tt.cluster, tt.name); !slices.Equal(got, tt.want) {
+			t.Errorf("%s has %s: %q", tt.cluster, tt.name, got)
 		}
 	}
 }
