@@ -248,6 +248,14 @@ func TestBadInputToEnforce(t *testing.T) {
 			spec(`"oldObject":null`, `"oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"skip":""}},"metadata":{}}`),
 			400, 400, `duplicate field "metadata"`,
 		},
+		"An object that is no text": {
+			spec(`"oldObject":null`, `"oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"a":"`+"\xff"+`"}}}`),
+			400, 400, "request.oldObject cannot be judged: invalid UTF-8 in a string",
+		},
+		"A request with an object that is no text": {
+			post(enforcePath, strings.Replace(reviewOf("u1", 0), `"operation":`, `"oldObject":{"a":"\udc00"},"operation":`, 1)),
+			400, 400, "request.oldObject of the AdmissionReview cannot be read: invalid UTF-8 in a string",
+		},
 		"Options with a field twice": {
 			post(enforcePath, strings.Replace(reviewOf("u1", 0), `"operation":`, `"options":{"a":1,"a":2},"operation":`, 1)),
 			400, 400, `request.options cannot be judged: duplicate field "a"`,

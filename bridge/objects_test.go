@@ -38,18 +38,20 @@ func TestObjectsOverGRPCAreJSONObjects(t *testing.T) {
 		object *admissionv1.Object
 		want   string
 	}{
-		"an object":             {&admissionv1.Object{Raw: []byte(` {"metadata":{"labels":{"a":"b"}}} `)}, ""},
-		"an object, as JSON":    {&admissionv1.Object{Raw: []byte(`{}`), ContentType: "application/json"}, ""},
-		"none":                  {nil, ""},
-		"fields behind it":      {&admissionv1.Object{Raw: []byte(`{"metadata":{}},"userInfo":{"username":"system:admin"}`)}, "malformed JSON"},
-		"cut off":               {&admissionv1.Object{Raw: []byte(`{"metadata":{}`)}, "malformed JSON"},
-		"a duplicate field":     {&admissionv1.Object{Raw: []byte(`{"a":1,"a":2}`)}, `duplicate field "a"`},
-		"no bytes":              {&admissionv1.Object{}, "not a JSON object"},
-		"null":                  {&admissionv1.Object{Raw: []byte(`null`)}, "not a JSON object"},
-		"an array":              {&admissionv1.Object{Raw: []byte(`[]`)}, "not a JSON object"},
-		"YAML":                  {&admissionv1.Object{Raw: []byte("kind: Pod")}, "not a JSON object"},
-		"UTF-16":                {&admissionv1.Object{Raw: []byte("{\x00}\x00")}, "malformed JSON"},
-		"an unusual media type": {&admissionv1.Object{Raw: []byte(`{}`), ContentType: "application/yaml"}, "content type"},
+		"an object":              {&admissionv1.Object{Raw: []byte(` {"metadata":{"labels":{"a":"b"}}} `)}, ""},
+		"an object, as JSON":     {&admissionv1.Object{Raw: []byte(`{}`), ContentType: "application/json"}, ""},
+		"none":                   {nil, ""},
+		"fields behind it":       {&admissionv1.Object{Raw: []byte(`{"metadata":{}},"userInfo":{"username":"system:admin"}`)}, "malformed JSON"},
+		"cut off":                {&admissionv1.Object{Raw: []byte(`{"metadata":{}`)}, "malformed JSON"},
+		"a duplicate field":      {&admissionv1.Object{Raw: []byte(`{"a":1,"a":2}`)}, `duplicate field "a"`},
+		"no bytes":               {&admissionv1.Object{}, "not a JSON object"},
+		"null":                   {&admissionv1.Object{Raw: []byte(`null`)}, "not a JSON object"},
+		"an array":               {&admissionv1.Object{Raw: []byte(`[]`)}, "not a JSON object"},
+		"YAML":                   {&admissionv1.Object{Raw: []byte("kind: Pod")}, "not a JSON object"},
+		"UTF-16":                 {&admissionv1.Object{Raw: []byte("{\x00}\x00")}, "malformed JSON"},
+		"bytes that are no text": {&admissionv1.Object{Raw: []byte("{\"k\":\"V\xff\xfe\"}")}, "invalid UTF-8 in a string at byte 7"},
+		"half a surrogate pair":  {&admissionv1.Object{Raw: []byte(`{"\ud83d":1}`)}, "invalid UTF-8 in a string at byte 2"},
+		"an unusual media type":  {&admissionv1.Object{Raw: []byte(`{}`), ContentType: "application/yaml"}, "content type"},
 	} {
 		for field, set := range objectFields() {
 			t.Run(name+"/"+field, func(t *testing.T) {

@@ -41,6 +41,10 @@ func TestBadInput(t *testing.T) {
 		"Text behind the review": {
 			post(validatePath, good+"x"), answered{status: 200, uid: "u1", code: 400}, "malformed JSON", false,
 		},
+		"An object that is no text": {
+			post(validatePath, strings.Replace(good, `"metadata":{"name":""}`, `"data":{"k":"V`+"\xff\xfe"+`"}`, 1)),
+			answered{status: 200, uid: "u1", code: 400}, "request.object of the AdmissionReview cannot be read: invalid UTF-8", false,
+		},
 		"Another kind": {
 			post(validatePath, `{"kind":"Pod","apiVersion":"v1","request":{"uid":"u1"}}`), answered{status: 400}, `kind "Pod"`, false,
 		},

@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -163,7 +164,7 @@ func (d *document) where() string { return strconv.Itoa(d.line) + " " + d.prefix
 func (d *document) parse(t text) bool {
 	if t.json {
 		d.json = t.data
-		return true
+		return d.isText(t)
 	}
 	converted, strictErr := yaml.YAMLToJSONStrict(t.data)
 	if strictErr != nil {
@@ -179,6 +180,15 @@ func (d *document) parse(t text) bool {
 	}
 	d.json = converted
 	return string(converted) != "null"
+}
+
+// isText reports JSON that is not well-formed Unicode, as the YAML parser does. encoding/json would read U+FFFD, and two names as one.
+func (d *document) isText(t text) bool {
+	err := conversion.CheckText(t.data)
+	if err != nil {
+		d.report(Problem{Code: CodeSyntax, Line: t.line, Kind: d.kind, Key: d.key, Message: "not valid JSON: " + err.Error(), Document: d.where()})
+	}
+	return err == nil
 }
 
 // syntax reports the errors of the YAML parser, on the lines of the file.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -453,6 +454,24 @@ func TestTheExamplesAreValid(t *testing.T) {
 		objects, problems := decode(file, data)
 		if len(objects) == 0 || problems.Err() != nil {
 			t.Errorf("%d objects, %v", len(objects), problems)
+		}
+	}
+}
+
+// Two names that are no UTF-8 would be read as one.
+func TestADocumentIsUTF8(t *testing.T) {
+	for name, text := range map[string]string{
+		"JSON, bytes in no character":  `{"kind":"Role","metadata":{"name":"a` + "\xff" + `"}}`,
+		"JSON, half a surrogate pair":  `{"kind":"Role","metadata":{"name":"a\ud800"}}`,
+		"JSON, the name of a field":    `{"kind":"Role","metadata":{"labels":{"` + "\xc3" + `":""}}}`,
+		"YAML, bytes in no character":  "kind: Role\nmetadata:\n  name: a\xff\n",
+		"YAML, half a surrogate pair":  "kind: Role\nmetadata:\n  name: \"a\\ud800\"\n",
+		"YAML, in a comment":           "kind: Role # \xff\n",
+		"YAML, JSON below a directive": "%YAML 1.1\n---\n{\"kind\":\"Role\",\"a\":\"\xff\"}",
+	} {
+		objects, problems := decode("a.yaml", []byte(text))
+		if len(objects) > 0 || len(problems) != 1 || problems[0].Code != CodeSyntax || !utf8.ValidString(problems[0].Message) {
+			t.Errorf("%s: objects %v, problems %q", name, objects, lines(problems))
 		}
 	}
 }

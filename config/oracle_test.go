@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
@@ -331,6 +332,9 @@ func readHead(body []byte) (head, bool) {
 // deviates reports whether a document is one on which we differ from the API server on purpose: an empty clientConfig,
 // or a name that is to be generated.
 func deviates(body []byte) bool {
+	if conversion.CheckText(body) != nil {
+		return true
+	}
 	var doc struct {
 		Metadata map[string]any   `json:"metadata"`
 		Webhooks []map[string]any `json:"webhooks"`

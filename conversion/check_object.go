@@ -11,9 +11,9 @@ import (
 const reviewDepth = 2
 
 // CheckObject returns why bytes cannot be an object of a request (object, oldObject or options), and nil if they can: they are one
-// JSON object without a duplicate field, and no deeper than a JSON decoder takes it in an AdmissionReview. The error names the
-// first duplicate field by its path, as sigs.k8s.io/json does: spec.containers[0].image. Nothing is built from the object: it
-// takes the names of the objects that are open at a time.
+// JSON object of well-formed Unicode (CheckText) without a duplicate field, and no deeper than a JSON decoder takes it in an
+// AdmissionReview. The error names the first duplicate field by its path, as sigs.k8s.io/json does: spec.containers[0].image.
+// Nothing is built from the object: it takes the names of the objects that are open at a time.
 func CheckObject(raw []byte) error {
 	d := &duplicates{Scanner: Scanner{data: raw, depth: reviewDepth}}
 	if d.Next() != '{' {
@@ -27,7 +27,7 @@ func CheckObject(raw []byte) error {
 	case d.twice:
 		return fmt.Errorf("duplicate field %q", d.found)
 	}
-	return nil
+	return CheckText(raw)
 }
 
 type duplicates struct {

@@ -96,6 +96,19 @@ func (d *decoder) refusal() *Error {
 	case d.request.Uid == "" && !d.alpha:
 		return badRequest(ReasonNoUID, "the request of the AdmissionReview has no uid")
 	}
+	return d.request.unreadable()
+}
+
+// unreadable returns why the objects cannot be sent on to webhooks as they are; nil when they can.
+func (r *request) unreadable() *Error {
+	for _, field := range []struct {
+		name   string
+		object *admissionv1.Object
+	}{{"object", r.Object}, {"oldObject", r.OldObject}, {"options", r.Options}} {
+		if err := CheckText(field.object.GetRaw()); err != nil {
+			return badRequest(ReasonMalformedJSON, "request.%s of the AdmissionReview cannot be read: %v", field.name, err)
+		}
+	}
 	return nil
 }
 

@@ -21,7 +21,7 @@
 //   - Unknown fields are skipped, whatever valid JSON they hold. A known field of another JSON type refuses the review,
 //     also within a "response", which is not used.
 //   - object, oldObject and options take any JSON value, a string for example; null means absent.
-//   - Strings may hold invalid UTF-8 and lone surrogates, which are read as U+FFFD. Inside objects they stay as they are.
+//   - Strings may hold invalid UTF-8 and lone surrogates, which are read as U+FFFD.
 //   - Arrays and objects nest at most 10,000 deep.
 //
 // It differs on purpose in these points:
@@ -30,6 +30,8 @@
 //     servers send JSON to webhooks and nothing else, and an HTTP edge that guesses formats is an attack surface.
 //   - Kinds other than AdmissionReview, which Kubernetes' scheme also knows in the group (ListOptions, for example), are
 //     refused, and so are reviews without a request or without a uid: they could not be judged or not be answered.
+//   - object, oldObject and options are well-formed Unicode ([CheckText]): strict webhooks could not read the review otherwise. API
+//     servers write each object anew.
 //
 // # Reviews of Kubernetes 1.7 and 1.8
 //
@@ -43,8 +45,8 @@
 // [ApplyPatch] is RFC 6902 as gopkg.in/evanphx/json-patch.v4 applies it, the library that kube-apiserver uses, with
 // kube-apiserver's limit on what copy operations may add, and limits of ours on operations and on what they move. Members of
 // objects that a patch path goes through come out sorted by name, and only the last of duplicate ones; everything else keeps
-// its bytes, but for white space and the escaping of <, > and &. Both sides of [DiffPatch] are read as Kubernetes reads
-// untyped objects, so that numbers keep their spelling.
+// its bytes, but for white space, the escaping of <, > and &, and U+FFFD in the place of bytes that are no text. Both sides of
+// [DiffPatch] are read as Kubernetes reads untyped objects, so that numbers keep their spelling.
 //
 // [Raw] is for objects without a Go type; package builtin knows those of Kubernetes. [Rebase] brings
 // what was changed in another version of an object, or by a program that knows fewer of its fields, back to the object itself.

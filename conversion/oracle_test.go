@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -33,7 +34,7 @@ func newOracle(t testing.TB) oracle {
 }
 
 // review is what Kubernetes makes of a body. Beside Kubernetes' own errors there are exactly those that the package comment
-// lists: formats other than JSON, other kinds, no request, no uid.
+// lists: formats other than JSON, other kinds, no request, no uid, objects that are no text.
 func (o oracle) review(body []byte) (*k8sv1.AdmissionReview, error) {
 	if !yaml.IsJSONBuffer(body) {
 		return nil, fmt.Errorf("not JSON")
@@ -56,6 +57,11 @@ func (o oracle) review(body []byte) (*k8sv1.AdmissionReview, error) {
 	review.APIVersion, review.Kind = gvk.ToAPIVersionAndKind()
 	if review.Request == nil || review.Request.UID == "" && gvk.Version != "v1alpha1" {
 		return nil, fmt.Errorf("no request or no uid")
+	}
+	for _, raw := range [][]byte{review.Request.Object.Raw, review.Request.OldObject.Raw, review.Request.Options.Raw} {
+		if err := conversion.CheckText(raw); err != nil {
+			return nil, err
+		}
 	}
 	return review, nil
 }

@@ -28,7 +28,7 @@ type patcher struct {
 }
 
 // applyOperations returns an object with the operations applied. Objects that a path leads through come out with their members
-// sorted, and the last one of each name.
+// sorted, and the last one of each name. Texts are those that kube-apiserver reads in them (ValidText).
 func applyOperations(a Allowance, object []byte, operations []operation) ([]byte, error) {
 	p := &patcher{allowance: a, root: &patchNode{raw: bytes.TrimLeft(object, " \t\r\n")}}
 	if len(p.root.raw) == 0 || p.root.raw[0] != '{' {
@@ -46,7 +46,14 @@ func applyOperations(a Allowance, object []byte, operations []operation) ([]byte
 	}
 	w := make(jsonWriter, 0, len(object)+len(object)/8)
 	w.patchNode(p.root)
-	return escapeHTML(w), nil
+	result := escapeHTML(w)
+	if CheckText(result) == nil {
+		return result, nil
+	}
+	if err := grow(a, textGrowth*int64(len(result))); err != nil {
+		return nil, err
+	}
+	return ValidText(result), nil
 }
 
 // spend counts bytes that are about to be read or moved, and ends the work when they are too many, or its time is over.

@@ -188,6 +188,9 @@ func checkObject(before, after []byte, limit int) error {
 	if err := conversion.SameIdentity(before, after); err != nil {
 		return refuse(Invalid, "%v", err)
 	}
+	if err := conversion.CheckText(after); err != nil {
+		return refuse(Invalid, "the object has %v", err)
+	}
 	return nil
 }
 

@@ -174,6 +174,7 @@ func TestObjectsOfAnUpdate(t *testing.T) {
 		"a uid":                               {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","uid":"u1"}}`, "metadata.uid cannot"},
 		"a resource version":                  {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","resourceVersion":"7"}}`, "metadata.resourceVersion cannot"},
 		"the list of 1.7":                     {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","initializers":{"pending":[]}}}`, "metadata.initializers cannot"},
+		"bytes that are no text":              {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","labels":{"a":"` + "\xff" + `"}}}`, "the object has invalid UTF-8 in a string"},
 		"no JSON":                             {`{`, "not JSON"},
 		"no object":                           {`[]`, "not JSON"},
 		"too many bytes":                      {podJSON + strings.Repeat(" ", 201-len(podJSON)), "the object has 201 bytes; at most 200"},

@@ -3,6 +3,8 @@ package custom
 import (
 	"strings"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 const (
@@ -160,4 +162,14 @@ func FuzzAnswer(f *testing.F) {
 		_, _ = v1.compare(t, []byte(before), answer)
 		_, _ = v1beta1.compare(t, []byte(before), answer)
 	})
+}
+
+// The original decodes a converted object, which reads U+FFFD, and webhooks get that.
+func TestAConvertedObjectIsText(t *testing.T) {
+	for _, quoted := range []string{"V\xff\xfe", `\ud83d`, "\xed\xa0\x80"} {
+		got, err := decodeAnswer([]byte(strings.ReplaceAll(success("v1", strings.Replace(after, `"w"`, `"w`+quoted+`"`, 1)), "%UID%", "1")), "apiextensions.k8s.io/v1", "1")
+		if err != nil || conversion.CheckText(got) != nil || !strings.Contains(string(got), `"w`) {
+			t.Errorf("%q became %q, error %v", quoted, got, err)
+		}
+	}
 }

@@ -14,6 +14,8 @@ import (
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // reviewKind is the kind of what conversion webhooks read and write.
@@ -68,7 +70,7 @@ func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
 	case len(response.ConvertedObjects) != 1:
 		return nil, fmt.Errorf("returned %d objects, expected 1", len(response.ConvertedObjects))
 	}
-	return response.ConvertedObjects[0].Raw, nil
+	return conversion.ValidText(response.ConvertedObjects[0].Raw), nil
 }
 
 // readReview reads a ConversionReview as the codec of the original's client does: Serializer.Decode of

@@ -63,7 +63,7 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 	}
 	if changed {
 		c.patched = true
-		c.verbatim = c.view == nil && m.object.Revision == 0
+		c.verbatim = c.view == nil && m.object.Revision == 0 && conversion.CheckText(c.result.Verdict.GetPatch()) == nil
 		m.patches = append(m.patches, c)
 		m.objectChanged()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -61,6 +62,13 @@ func TestAPatchThatIsNotAppliedIsAFailureOfItsHook(t *testing.T) {
 
 // answerOf is the answer of a review with one hook, which patches.
 func answerOf(codec chain.Codec, policy admissionregistrationv1.FailurePolicyType) review.Answer {
+	return answerTo(codec, policy, review.Result{Verdict: &admissionv1.AdmissionResponse{
+		Allowed: true, PatchType: "JSONPatch", Patch: []byte(`[{"op":"add","path":"/a","value":1}]`),
+	}})
+}
+
+// answerTo is the answer of a review with one hook.
+func answerTo(codec chain.Codec, policy admissionregistrationv1.FailurePolicyType, result review.Result) review.Answer {
 	m := chain.NewMutate(chain.Options{
 		Request: &review.Request{Stage: admissionv1.Stage_STAGE_MUTATE, Admission: &admissionv1.AdmissionRequest{
 			Uid: "u1", Operation: "CREATE", Object: &admissionv1.Object{Raw: []byte(`{"kind":"A","apiVersion":"v1"}`)},
@@ -70,10 +78,25 @@ func answerOf(codec chain.Codec, policy admissionregistrationv1.FailurePolicyTyp
 		Hooks:   []*match.Hook{{ID: match.HookID{Configuration: "c", Name: "a"}, FailurePolicy: policy, Timeout: time.Second}},
 	})
 	start, _ := m.Next(epoch)
-	m.Deliver(start[0].ID, review.Result{Verdict: &admissionv1.AdmissionResponse{
-		Allowed: true, PatchType: "JSONPatch", Patch: []byte(`[{"op":"add","path":"/a","value":1}]`),
-	}})
+	m.Deliver(start[0].ID, result)
 	m.Next(epoch)
 	answer, _ := m.Answer()
 	return answer
+}
+
+// A direct caller reads the patch with any reader, and an error text goes into protobuf.
+func TestAnAnswerIsText(t *testing.T) {
+	for _, quoted := range []string{"V\xff\xfe", `\ud83d`, "\xed\xa0\x80"} {
+		got := answerTo(conversion.Raw{}, admissionregistrationv1.Fail, review.Result{Verdict: &admissionv1.AdmissionResponse{
+			Allowed: true, PatchType: "JSONPatch", Patch: []byte(`[{"op":"add","path":"/a","value":"x` + quoted + `y"}]`),
+		}})
+		patch := got.Response.GetPatch()
+		if conversion.CheckText(patch) != nil || !strings.Contains(string(patch), `"x`) {
+			t.Errorf("%q: patch %q, status %v", quoted, patch, got.Response.GetStatus())
+		}
+	}
+	got := answerTo(conversion.Raw{}, admissionregistrationv1.Fail, review.Fail(review.FailureHandler, "the webhook answered HTTP 500 \xff\xfe"))
+	if _, err := proto.Marshal(got.Response); err != nil || !got.Failed {
+		t.Errorf("%v cannot be sent: %v", got.Response, err)
+	}
 }

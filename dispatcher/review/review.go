@@ -8,7 +8,9 @@ package review
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -182,8 +184,8 @@ type Failure struct {
 	NotStarted bool
 }
 
-// Error implements error.
-func (f *Failure) Error() string { return f.Err.Error() }
+// Error implements error. The text is UTF-8, as protobuf and traces demand, also if the cause quotes bytes of a webhook that are not.
+func (f *Failure) Error() string { return strings.ToValidUTF8(f.Err.Error(), string(utf8.RuneError)) }
 
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
