@@ -14,12 +14,25 @@ const maxCopiedBytes = 3 << 20
 const MaxPatchOperations = 10_000
 
 // ErrUndecodable means that a patch is no JSON patch, or past a limit (MaxPatchOperations, MaxPatchWork): the hook gave no usable
-// answer, and its failure policy applies (SEMANTICS C20).
-var ErrUndecodable = errors.New("conversion: undecodable patch")
+// answer, and its failure policy applies (SEMANTICS C20). The words are those of kube-apiserver.
+var ErrUndecodable = errors.New("received undecodable patch in webhook response")
 
 // ErrInapplicable means that a patch cannot be applied to the object: an error of the request whatever the failure policy
-// (SEMANTICS C21).
+// (SEMANTICS C21). Errors that match it have the text of their cause alone.
 var ErrInapplicable = errors.New("conversion: patch does not apply")
+
+// inapplicableError is an ErrInapplicable.
+type inapplicableError struct{ error }
+
+// Is implements errors.Is.
+func (inapplicableError) Is(target error) bool { return target == ErrInapplicable }
+
+// Unwrap implements errors.Unwrap.
+func (e inapplicableError) Unwrap() error { return e.error }
+
+func inapplicable(format string, args ...any) error {
+	return inapplicableError{fmt.Errorf(format, args...)}
+}
 
 // Patched is the result of a patch.
 type Patched struct {
@@ -32,7 +45,7 @@ type Patched struct {
 
 // ApplyPatch applies an RFC 6902 patch as kube-apiserver does (callAttrMutatingHook of
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating); an empty patch, [] and null change nothing. object is the raw
-// JSON of an object and is not written; nil, when the request has none, takes no patch. The error wraps ErrUndecodable or
+// JSON of an object and is not written; nil, when the request has none, takes no patch. The error matches ErrUndecodable or
 // ErrInapplicable.
 func ApplyPatch(object, patch []byte) (Patched, error) {
 	e, err := applyPatch(nil, object, patch)
@@ -57,10 +70,10 @@ func applyPatch(a Allowance, object, patch []byte) (e patchEffect, err error) {
 	}
 	defer shrink(a, after)
 	if e.from, err = parseObject(object); err != nil {
-		return patchEffect{}, fmt.Errorf("%w: read the object: %w", ErrInapplicable, err)
+		return patchEffect{}, inapplicable("read the object: %w", err)
 	}
 	if e.to, err = parseObject(raw); err != nil {
-		return patchEffect{}, fmt.Errorf("%w: read the patched object: %w", ErrInapplicable, err)
+		return patchEffect{}, inapplicable("read the patched object: %w", err)
 	}
 	e.Patched = Patched{Raw: raw, Changed: true}
 	if equal(&e.from, &e.to) {
@@ -83,7 +96,7 @@ func Patch(a Allowance, object, patch []byte) (result []byte, applied bool, err 
 	case len(operations) == 0:
 		return object, false, nil
 	case len(object) == 0:
-		return nil, false, fmt.Errorf("%w: the request carries no object that could be changed", ErrInapplicable)
+		return nil, false, inapplicable("the request carries no object that could be changed")
 	}
 	switch result, err = applyOperations(a, object, operations); {
 	case err == nil:
@@ -91,6 +104,6 @@ func Patch(a Allowance, object, patch []byte) (result []byte, applied bool, err 
 	case errors.Is(err, ErrUndecodable), errors.Is(err, ErrStopped):
 		return nil, false, err
 	default:
-		return nil, false, fmt.Errorf("%w: %w", ErrInapplicable, err)
+		return nil, false, inapplicable("%w", err)
 	}
 }

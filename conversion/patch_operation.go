@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,7 +24,7 @@ func decodePatch(patch []byte) ([]operation, error) {
 	if s.Next() == 'n' {
 		s.Skip()
 		s.End()
-		return nil, s.err
+		return nil, undecodable(patch, s.err)
 	}
 	var operations []operation
 	count := 0
@@ -37,11 +38,49 @@ func decodePatch(patch []byte) ([]operation, error) {
 	s.End()
 	switch {
 	case s.err != nil:
-		return nil, s.err
+		return nil, undecodable(patch, s.err)
 	case count > MaxPatchOperations:
 		return nil, fmt.Errorf("it has %d operations, at most %d are taken", count, MaxPatchOperations)
 	}
 	return operations, nil
+}
+
+// undecodable is err, why a patch cannot be read, in the words of kube-apiserver: those of encoding/json.
+func undecodable(patch []byte, err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(json.Unmarshal(patch, new(struct{})), &syntax):
+		return syntax
+	}
+	s := Scanner{data: patch}
+	if c := s.Next(); c != '[' {
+		return fmt.Errorf("json: cannot unmarshal %s into Go value of type jsonpatch.Patch", goName(c))
+	}
+	for range s.Items {
+		if c := s.Next(); c != '{' && c != 'n' {
+			return fmt.Errorf("json: cannot unmarshal %s into Go value of type jsonpatch.Operation", goName(c))
+		}
+		s.Skip()
+	}
+	return err
+}
+
+// goName is how encoding/json names the type of a value.
+func goName(c byte) string {
+	switch c {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "bool"
+	default:
+		return "number"
+	}
 }
 
 func readOperation(s *Scanner) operation {

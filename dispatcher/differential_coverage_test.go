@@ -42,8 +42,8 @@ func declared(t *testing.T, directory, test string) bool {
 }
 
 func TestEachDeviationOfThePageHasItsPredicate(t *testing.T) {
-	// The oracle cannot show D5, makes no patch for D10, selects by other labels than D12's, and says less than D13 takes.
-	accepted := []string{"D5", "D10", "D12", "D13"}
+	// The oracle cannot show D5, makes no patch for D10, selects by other labels than D12's, says less than D13 takes, and has no code of D14.
+	accepted := []string{"D5", "D10", "D12", "D13", "D14"}
 	for _, d := range deviations() {
 		accepted = append(accepted, d.id)
 	}

@@ -27,18 +27,28 @@ func (m *Mutate) applyPatch(c *call, patch []byte) {
 	switch {
 	case errors.As(err, &conflict):
 		m.fail(c.refuse(m.conflicts(c, conflict)))
+	case errors.Is(err, ErrBadPatch) && patchType != jsonPatch:
+		m.failPatch(c, kind, unsupported(patchType, err))
 	case unusable:
 		m.failPatch(c, kind, err)
 	case err == nil && !changed && emptyPatch(patch): // no change, and no defaults
 	case err != nil && m.object.Raw == nil:
 		m.fail(c.refuse(internal("hook %q attempted to modify the object, which is not supported for this operation", c.Hook.ID.Name)))
 	case patchType != jsonPatch:
-		m.failPatch(c, review.FailureBadAnswer, fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch))
+		m.failPatch(c, review.FailureBadAnswer, unsupported(patchType, err))
 	case err != nil:
 		m.fail(c.refuse(internal("patch of hook %q does not apply: %v", c.Hook.ID.Name, err)))
 	default:
 		m.adoptObject(c, raw, changed)
 	}
+}
+
+// unsupported returns why a patch of another type is none, with the reason for which it is no JSON patch either, if there is one.
+func unsupported(patchType string, err error) error {
+	if errors.Is(err, ErrBadPatch) {
+		return fmt.Errorf("unsupported patch type %q, want %q: %w", patchType, jsonPatch, err)
+	}
+	return fmt.Errorf("unsupported patch type %q, want %q", patchType, jsonPatch)
 }
 
 // adoptObject makes a patched object, with defaults and in the version of the request, the object for the next hooks.

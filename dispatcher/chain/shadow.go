@@ -2,7 +2,6 @@ package chain
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -75,10 +74,10 @@ func (c *call) decodePatch() error {
 	v := c.result.Verdict
 	_, _, err := conversion.Patch(nil, nil, v.GetPatch())
 	switch {
+	case err != nil && v.GetPatchType() != jsonPatch:
+		return unsupported(v.GetPatchType(), err)
 	case errors.Is(err, ErrBadPatch):
 		return err
-	case err != nil && v.GetPatchType() != jsonPatch:
-		return fmt.Errorf("unsupported patch type %q, want %q", v.GetPatchType(), jsonPatch)
 	}
 	c.patched = err != nil
 	return nil

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,7 @@ const (
 	codeBadRequest = 400
 	codeInternal   = 500
 	codeTimeout    = 504
+	maxCode        = 599
 )
 
 // denial returns the status for the client of a request that a hook denied, built as ToStatusErr of
@@ -37,7 +39,7 @@ func (c *call) denial() *admissionv1.Status {
 		Status:  s.GetStatus(),
 		Reason:  firstBytes(s.GetReason(), maxReasonBytes),
 		Details: boundedDetails(s.GetDetails()),
-		Code:    max(s.GetCode(), codeBadRequest),
+		Code:    codeOf(s.GetCode()),
 	}
 	if out.GetStatus() == "" || out.GetStatus() == metav1.StatusSuccess {
 		out.Status = metav1.StatusFailure
@@ -53,6 +55,15 @@ func (c *call) denial() *admissionv1.Status {
 	}
 	out.Message = shortened(out.Message, maxMessageBytes)
 	return out
+}
+
+// codeOf returns the HTTP status code of a refusal: the given one if it is of an error, else 400 (ToStatusErr). kube-apiserver and
+// net/http panic at a code above 999, and HTTP has none above 599.
+func codeOf(code int32) int32 {
+	if code < codeBadRequest || code > maxCode {
+		return codeBadRequest
+	}
+	return code
 }
 
 // internal returns the status of a request that could not be judged (SEMANTICS C23).
@@ -73,7 +84,10 @@ func failedCall(o *Options, c *call) *admissionv1.Status {
 		return failedInitializer(o, c)
 	}
 	what := "failed to call webhook"
-	if c.result.Failure.Kind == review.FailureBadAnswer {
+	switch {
+	case errors.Is(c.result.Failure, ErrBadPatch):
+		return internal("failed calling webhook %q: %s [%s]", c.Hook.ID.Name, c.publicCause(), culprit(o, c))
+	case c.result.Failure.Kind == review.FailureBadAnswer:
 		what = "received invalid webhook response"
 	}
 	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
@@ -134,7 +148,7 @@ func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
 	return &admissionv1.Status{
 		Status:  metav1.StatusFailure,
 		Reason:  string(s.Reason),
-		Code:    max(s.Code, codeBadRequest),
+		Code:    codeOf(s.Code),
 		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
 		Details: details(s.Details),
 	}

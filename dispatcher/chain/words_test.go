@@ -3,18 +3,25 @@ package chain
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	k8sadmission "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -105,5 +112,54 @@ func TestADryRunNamesEachInitializerOnce(t *testing.T) {
 	got := warningsOf([]*call{skip(0), skip(1)})
 	if len(got) != 1 || strings.Count(got[0], "a.example.com") != 1 {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestTheCodeOfADenialIsOfHTTP: net/http panics at others, in kube-apiserver too.
+func TestTheCodeOfADenialIsOfHTTP(t *testing.T) {
+	for code, want := range map[int32]int32{
+		math.MinInt32: 400, -1: 400, 0: 400, 200: 400, 399: 400, 400: 400, 422: 422, 451: 451, 500: 500, 599: 599,
+		600: 400, 999: 400, 1000: 400, 99999: 400, math.MaxInt32: 400,
+	} {
+		if code <= 599 {
+			theirs := webhookerrors.ToStatusErr("x", &metav1.Status{Code: code}).Status().Code
+			if theirs != want {
+				t.Errorf("%d: Kubernetes says %d", code, theirs)
+			}
+		}
+		c := denied(&match.Hook{}, &admissionv1.Status{Code: code})
+		if got := c.denial().GetCode(); got != want {
+			t.Errorf("%d became %d, want %d", code, got, want)
+		}
+		if got := matchError(&match.Hook{}, &apierrors.StatusError{ErrStatus: metav1.Status{Code: code}}).GetCode(); got != want {
+			t.Errorf("%d of a failed match became %d, want %d", code, got, want)
+		}
+		httptest.NewRecorder().WriteHeader(int(want))
+	}
+}
+
+// TestAnUndecodablePatchHasTheWordsOfKubernetes, with which people search.
+func TestAnUndecodablePatchHasTheWordsOfKubernetes(t *testing.T) {
+	o := &Options{Request: &review.Request{Admission: &admissionv1.AdmissionRequest{Uid: "u1"}}}
+	for _, patch := range []string{
+		`[{]`, `[}`, `[{"op":"add"`, `{`, ` `, `W10=`, `{"op":"remove"}`, `[1]`, `[null,"a"]`, `[[]]`, `[true]`, `"a"`, `7`, `true`, `[] []`, `null 7`,
+		"[{\"op\":\"\xff\x01\"}]", `[{"op":"\x"}]`, `[01]`, strings.Repeat("[", 10001) + strings.Repeat("]", 10001),
+	} {
+		_, theirs := jsonpatch.DecodePatch([]byte(patch))
+		if theirs == nil {
+			t.Fatalf("%s can be decoded", patch)
+		}
+		want := (&webhookutil.ErrCallingWebhook{
+			WebhookName: "x.example.com", Reason: fmt.Errorf("received undecodable patch in webhook response: %w", theirs),
+		}).Error()
+		_, _, err := conversion.Patch(nil, []byte(`{}`), []byte(patch))
+		kind, _ := patchFailure(err)
+		c := &call{
+			Call:   review.Call{Hook: &match.Hook{ID: match.HookID{Name: "x.example.com"}}},
+			result: review.Result{Failure: &review.Failure{Kind: kind, Err: err}},
+		}
+		if got := failedCall(o, c).GetMessage(); !strings.HasPrefix(got, want+" [") {
+			t.Errorf("%.40s\n got %s\nwant %s [...]", patch, got, want)
+		}
 	}
 }
