@@ -88,6 +88,7 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*jsonreview.A
 func (a *attempt) request(ctx context.Context, propagator propagation.TextMapPropagator) *http.Request {
 	a.timeout = jsonreview.Timeout(time.Until(a.call.Deadline))
 	r := jsonreview.NewRequest(ctx, &a.url, a.body, a.timeout)
+	a.direct(r)
 	if a.call.Span.IsValid() {
 		propagator.Inject(trace.ContextWithSpanContext(ctx, a.call.Span), propagation.HeaderCarrier(r.Header))
 	}

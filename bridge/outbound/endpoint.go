@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"path"
@@ -70,6 +71,13 @@ func (c *Client) locateService(ctx context.Context, cluster string, cc *admissio
 		e.url.Path = path.Join("/", *cc.Service.Path)
 	}
 	return e, nil
+}
+
+// direct sends a request to the address of a service, under its name.
+func (e *endpoint) direct(r *http.Request) {
+	if e.address != "" {
+		r.URL.Host = e.address
+	}
 }
 
 func (e *endpoint) isService() bool { return e.service.Name != "" }

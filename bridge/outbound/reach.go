@@ -25,6 +25,7 @@ func (c *Client) Reach(ctx context.Context, cluster string, cc *admissionregistr
 		return err
 	}
 	r.Close = true
+	e.direct(r)
 	answer, err := t.RoundTrip(r)
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.url.Host, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -48,7 +49,8 @@ func (c *Client) open(e *endpoint) (*targetTransport, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	t := &http.Transport{
-		Proxy:                  c.options.proxy,
+		Proxy:                  c.proxy(e),
+		OnProxyConnectResponse: refusedConnect,
 		DialContext:            tc.DialHolder.Dial,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
@@ -61,7 +63,7 @@ func (c *Client) open(e *endpoint) (*targetTransport, error) {
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(e.takesHTTP2())
-	wrapped, err := transport.HTTPWrappersForConfig(tc, t)
+	wrapped, err := transport.HTTPWrappersForConfig(tc, &proxied{t})
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +102,45 @@ func (c *Client) identity(e *endpoint) (*rest.Config, error) {
 	return c.options.Identities.ClientConfigFor(e.hostPort())
 }
 
-// dialer dials the address of a service in place of its name. Any other name is a proxy's.
-func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address string) (net.Conn, error) {
-	host, address, service := e.url.Host, e.address, e.service
-	return func(ctx context.Context, network, to string) (net.Conn, error) {
-		if address != "" && to == host {
-			to = address
+// proxy finds the proxy for the address that is dialled; none for a service for whose name or address there is none.
+func (c *Client) proxy(e *endpoint) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (*url.URL, error) {
+		if e.address != "" {
+			found, err := c.options.proxy(&http.Request{URL: &e.url})
+			if found == nil || err != nil {
+				return nil, err
+			}
 		}
+		return c.options.proxy(r)
+	}
+}
+
+// refusedConnect is the error of a proxy that does not connect.
+func refusedConnect(_ context.Context, _ *url.URL, connect *http.Request, answer *http.Response) error {
+	if answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	return fmt.Errorf("it answered CONNECT %s with HTTP %s", connect.Host, answer.Status)
+}
+
+// proxied names the proxy in errors.
+type proxied struct{ *http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (p *proxied) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := p.Transport.RoundTrip(r)
+	if err != nil {
+		if through, _ := p.Proxy(r); through != nil {
+			err = fmt.Errorf("through the proxy %s: %w", through.Redacted(), err)
+		}
+	}
+	return answer, err
+}
+
+// dialer dials a webhook, or its proxy.
+func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address string) (net.Conn, error) {
+	address, service := e.address, e.service
+	return func(ctx context.Context, network, to string) (net.Conn, error) {
 		inner, err := c.dial(ctx, network, to)
 		if err == nil {
 			c.metrics.opened.Inc()

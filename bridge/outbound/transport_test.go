@@ -332,27 +332,97 @@ func TestACertificateThatIsMissingIsLookedForAgain(t *testing.T) {
 	want(t, ask(t, c, w.hook("/")), "allowed")
 }
 
-func TestAProxyIsUsedWhereThereIsOne(t *testing.T) {
+// TestTheAddressThatTheOperatorWroteIsDialled by a proxy too, and not the name of the service. NO_PROXY may have either of them.
+func TestTheAddressThatTheOperatorWroteIsDialled(t *testing.T) {
+	ca := authority(t)
+	w := serve(t, allowing(t), presenting(t, ca, "hook.policies.svc", "localhost"))
+	written := w.Listener.Addr().String()
+	byService := service(w.hook("/"), "policies", "hook")
+	byService.ClientConfig.CABundle = ca.CA().CertPEM
+	byURL := func(url string) *match.Hook {
+		h := *byService
+		h.ClientConfig.Service, h.ClientConfig.URL = nil, &url
+		return &h
+	}
+	for name, test := range map[string]struct {
+		hook    *match.Hook
+		noProxy string // the host that is called without a proxy
+		connect string // empty if the webhook is called without a proxy
+	}{
+		"an address, by a proxy":           {byService, "", written},
+		"no proxy for the address":         {byService, "127.0.0.1", ""},
+		"no proxy for the service":         {byService, "hook.policies.svc", ""},
+		"no proxy for another":             {byService, "other.policies.svc", written},
+		"a URL, by a proxy":                {byURL("https://hooks.example.com/x"), "127.0.0.1", "hooks.example.com:443"},
+		"a URL with a port, by a proxy":    {byURL("https://hooks.example.com:8443"), "", "hooks.example.com:8443"},
+		"no proxy for the host of the URL": {byURL(strings.Replace(w.URL, "127.0.0.1", "localhost", 1)), "localhost", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connects := make(chan string, 1)
+			proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				connects <- r.Method + " " + r.Host
+				http.Error(rw, "not today", http.StatusBadGateway)
+			}))
+			t.Cleanup(proxy.Close)
+			to, err := url.Parse(strings.Replace(proxy.URL, "//", "//user:secret@", 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newClient(t, Options{
+				proxy: func(r *http.Request) (*url.URL, error) {
+					by := to
+					if r.URL.Hostname() == test.noProxy {
+						by = nil
+					}
+					return by, nil
+				},
+				Resolver: resolverFunc(func(Service) (string, error) { return written, nil }),
+			})
+			got := ask(t, c, test.hook)
+			if test.connect == "" {
+				want(t, got, "allowed")
+				return
+			}
+			want(t, got, "unavailable")
+			if connect := <-connects; connect != "CONNECT "+test.connect {
+				t.Errorf("the proxy got %s, want CONNECT %s", connect, test.connect)
+			}
+			said := got[0].Failure.Error()
+			through := "through the proxy " + to.Redacted() + ": it answered CONNECT " + test.connect + " with HTTP 502 Bad Gateway"
+			if !got[0].Failure.NotStarted || !strings.HasSuffix(said, through) || strings.Contains(said, "secret") {
+				t.Errorf("not started %t: %s, want it to end with %q", got[0].Failure.NotStarted, said, through)
+			}
+		})
+	}
+}
+
+// TestAProxyThatIsNotThereIsNamed, whatever is wrong with it.
+func TestAProxyThatIsNotThereIsNamed(t *testing.T) {
 	w := serve(t, allowing(t))
-	connects := make(chan string, 1)
-	proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		connects <- r.Method + " " + r.Host
-		http.Error(rw, "not today", http.StatusForbidden)
+	garbage := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		inner, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = inner.Write([]byte("SSH-2.0\r\n"))
+		_ = inner.Close()
 	}))
-	t.Cleanup(proxy.Close)
-	to, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := service(w.hook("/"), "policies", "hook")
-	c := newClient(t, Options{proxy: http.ProxyURL(to), Resolver: resolverFunc(func(Service) (string, error) { return "127.0.0.1:1", nil })})
-	got := ask(t, c, h)
-	want(t, got, "unavailable")
-	if connect := <-connects; connect != "CONNECT hook.policies.svc:443" {
-		t.Errorf("the proxy got %s", connect)
-	}
-	if !got[0].Failure.NotStarted {
-		t.Error("nothing was sent to the webhook")
+	t.Cleanup(garbage.Close)
+	for name, proxy := range map[string]string{
+		"nothing listens": "http://127.0.0.1:1", "no HTTP": garbage.URL, "no TLS": strings.Replace(garbage.URL, "http:", "https:", 1),
+		"unknown to DNS": "http://proxy.invalid:3128",
+	} {
+		to, err := url.Parse(proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClient(t, Options{proxy: http.ProxyURL(to)})
+		got := ask(t, c, service(w.hook("/"), "policies", "hook"))
+		want(t, got, "unavailable")
+		if said := got[0].Failure.Error(); !strings.Contains(said, "through the proxy "+proxy+": ") {
+			t.Errorf("%s: %s", name, said)
+		}
 	}
 }
 
