@@ -79,7 +79,8 @@ func binding(o *Object) match.RouteBinding {
 		Configuration: spec.Configuration, Hook: spec.Hook, Stage: stages[spec.Stage],
 		Route: match.Route{
 			Stream: spec.Stream != nil, Hosts: spec.Hosts, Authorities: spec.Authorities,
-			Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, Timeout: spec.Deadline(),
+			Immediate: spec.Rotation == kinds.RotationImmediate, Clusters: spec.Clusters, HostClusters: spec.HostClusters,
+			Timeout:   spec.Deadline(),
 			Speculate: spec.Speculate, Hedge: hedge(spec.Hedge), Shadow: spec.Shadow, AllDenials: spec.AllDenials,
 			After: spec.After, Before: spec.Before, Parallel: spec.Parallel,
 		},

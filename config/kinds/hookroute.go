@@ -66,6 +66,9 @@ type HookRouteSpec struct {
 	Rotation Rotation `json:"rotation,omitempty"`
 	// Clusters are the clusters whose reviews the hook sees. Empty means all.
 	Clusters []string `json:"clusters,omitempty"`
+	// HostClusters are the clusters where the hosts of an initializer run as Pods; for initializers only. There a Pod with the service account of
+	// one of Hosts is not held by this initializer, so that it can start. Empty means none.
+	HostClusters []string `json:"hostClusters,omitempty"`
 	// Timeout bounds one call, as Go writes durations ("250ms"). Empty means the hook's timeoutSeconds.
 	Timeout string `json:"timeout,omitempty"`
 	// Speculate allows a mutating hook without side effects to be called before those ahead of it have answered. What it
@@ -160,6 +163,7 @@ func (r *HookRoute) Validate() field.ErrorList {
 	errs = append(errs, validateIdentities(r.Spec.Hosts, spec.Child("hosts"))...)
 	errs = append(errs, validateAuthorities(r.Spec.Authorities, spec.Child("authorities"))...)
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
+	errs = append(errs, validateNames(r.Spec.HostClusters, spec.Child("hostClusters"))...)
 	errs = append(errs, validateOrdered(r.Spec.After, spec.Child("after"))...)
 	errs = append(errs, validateOrdered(r.Spec.Before, spec.Child("before"))...)
 	errs = append(errs, validateDuration(r.Spec.Timeout, MinTimeout, MaxTimeout, spec.Child("timeout"))...)

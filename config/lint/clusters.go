@@ -25,23 +25,34 @@ func unknownClusters(objects []config.Object, only func(config.Key) bool) []matc
 		if o.Route == nil || !only(o.Key) {
 			continue
 		}
-		var missing []string
-		for _, name := range o.Route.Spec.Clusters {
-			if !declared[name] {
-				missing = append(missing, name)
+		spec := &o.Route.Spec
+		if missing := undeclared(spec.Clusters, declared); len(missing) > 0 {
+			consequence := "the hook is not called for them"
+			if len(missing) == len(spec.Clusters) {
+				consequence = "the hook is never called"
 			}
+			findings = append(findings, noCluster(o, "clusters", missing, consequence))
 		}
-		if len(missing) == 0 {
-			continue
+		if missing := undeclared(spec.HostClusters, declared); len(missing) > 0 {
+			findings = append(findings, noCluster(o, "hostClusters", missing, "no Pod of a host is left alone there"))
 		}
-		consequence := "the hook is not called for them"
-		if len(missing) == len(o.Route.Spec.Clusters) {
-			consequence = "the hook is never called"
-		}
-		findings = append(findings, warning(CodeNoCluster, o.Key.String()+" spec.clusters",
-			"there is no Cluster document for %s, so that %s: mend the names, or add the documents", listed(missing), consequence))
 	}
 	return findings
+}
+
+// undeclared returns the names without a Cluster document.
+func undeclared(names []string, declared map[string]bool) (missing []string) {
+	for _, name := range names {
+		if !declared[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+func noCluster(o *config.Object, field string, missing []string, consequence string) match.Finding {
+	return warning(CodeNoCluster, o.Key.String()+" spec."+field,
+		"there is no Cluster document for %s, so that %s: mend the names, or add the documents", listed(missing), consequence)
 }
 
 // listed are names for people, and how many more there are.

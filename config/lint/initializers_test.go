@@ -91,3 +91,13 @@ func TestInitializersOfOneName(t *testing.T) {
 	open := strings.ReplaceAll(initializers("one", "apps", "deployments", "a")+"---\n"+initializers("two", "apps", "deployments", "a"), "Fail", "Ignore")
 	expect(t, found(t, open), `same-name: InitializerConfiguration "two": initializers[0].name: *InitializerConfiguration/one*`)
 }
+
+func TestHostsThatRunInAClusterThatIsNotDeclared(t *testing.T) {
+	open := strings.ReplaceAll(initializers("one", "apps", "deployments", "a"), "Fail", "Ignore")
+	expect(t, found(t, open, clusterNamed("a"), route("r", "configuration: one, stage: initialize, hosts: [h], hostClusters: [a]")))
+	expect(t, found(t, open, clusterNamed("a"), route("r", "configuration: one, stage: initialize, hosts: [h], hostClusters: [a, b]")),
+		`no-cluster: HookRoute "r": spec.hostClusters: there is no Cluster document for b, so that no Pod of a host is left alone there: mend*`)
+	policy := configuration("Validating", "p", hook("p"))
+	expect(t, found(t, policy, clusterNamed("a"), route("r", "configuration: p, hostClusters: [a]")),
+		`no-effect: HookRoute "r": spec.hostClusters: *is no initializer*`)
+}

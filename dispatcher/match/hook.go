@@ -45,6 +45,8 @@ type Route struct {
 	Immediate bool
 	// Clusters are the clusters whose reviews the hook sees; empty means all.
 	Clusters []string
+	// HostClusters are the clusters where the hosts of an initializer run as Pods, which it is not called for; empty means none.
+	HostClusters []string
 	// Timeout bounds one call; 0 means the hook's timeoutSeconds.
 	Timeout time.Duration
 	// Speculate allows calls before earlier mutating hooks have answered.

@@ -71,6 +71,9 @@ func (b *RouteBinding) ignoredOfInitializers(h *Hook) (findings []Finding) {
 	if len(b.Route.Before) > 0 && !h.Initializes() {
 		say("before", noInitializer)
 	}
+	if len(b.Route.HostClusters) > 0 && !h.Initializes() {
+		say("hostClusters", "is no initializer, and only these leave Pods of their hosts alone: this has no effect")
+	}
 	switch {
 	case !b.Route.Parallel:
 	case !h.Initializes():

@@ -91,14 +91,14 @@ func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
 	switch {
 	case mirror && slices.Contains(a.req.GetUserInfo().GetGroups(), nodesGroup):
 		return SkipMirrorPod, nil
-	case h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName):
+	case slices.Contains(h.Route.HostClusters, a.req.GetCluster()) && h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName):
 		return SkipOwnPod, nil
 	}
 	return "", nil
 }
 
-// runsAs reports whether a service account is one of the hosts of the hook: as its user name, or as a SPIFFE id that ends with
-// /ns/NAMESPACE/sa/NAME.
+// runsAs reports whether a service account of a cluster where hosts run is one of the hosts of the hook: as its user name, or as a SPIFFE
+// id that ends with /ns/NAMESPACE/sa/NAME. Neither says which cluster it is in, so that a tenant elsewhere may have an account of that name.
 func (h *Hook) runsAs(namespace, account string) bool {
 	if namespace == "" || account == "" {
 		return false

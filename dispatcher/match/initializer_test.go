@@ -160,15 +160,22 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 		"a Pod that says of itself that it is a mirror": {object: plain, req: pod("", mirror, "system:authenticated")},
 		"another Pod of a node":                         {object: plain, req: pod("", "", "system:nodes")},
 		"a Pod of a host, by its service account": {
-			plain, pod(account, ""), match.Route{Hosts: []string{"other", "system:serviceaccount:dev:sidecar"}},
+			plain, pod(account, ""), match.Route{Hosts: []string{"other", "system:serviceaccount:dev:sidecar"}, HostClusters: []string{"b", "c"}},
 			"ownPod: the Pod runs as a host of the initializer, which could not start without itself",
 		},
 		"a Pod of a host, by its SPIFFE id": {
-			plain, pod(account, ""), match.Route{Stream: true, Hosts: []string{"spiffe://mesh.example/ns/dev/sa/sidecar"}},
+			plain, pod(account, ""), match.Route{Stream: true, Hosts: []string{"spiffe://mesh.example/ns/dev/sa/sidecar"}, HostClusters: []string{"c"}},
 			"ownPod: the Pod runs as a host of the initializer, which could not start without itself",
 		},
 		"a Pod of a service account of that name elsewhere": {object: plain, req: pod(account, ""), route: match.Route{
-			Hosts: []string{"system:serviceaccount:prod:sidecar", "spiffe://mesh.example/ns/prod/sa/sidecar", "https://mesh.example/ns/dev/sa/sidecar", "sidecar"},
+			Hosts:        []string{"system:serviceaccount:prod:sidecar", "spiffe://mesh.example/ns/prod/sa/sidecar", "https://mesh.example/ns/dev/sa/sidecar", "sidecar"},
+			HostClusters: []string{"c"},
+		}},
+		"a Pod with the account of a host, in a cluster where hosts do not run": {object: plain, req: pod(account, ""), route: match.Route{
+			Hosts: []string{"system:serviceaccount:dev:sidecar"}, HostClusters: []string{"b"},
+		}},
+		"a Pod with the account of a host that runs in no cluster": {object: plain, req: pod(account, ""), route: match.Route{
+			Stream: true, Hosts: []string{"spiffe://mesh.example/ns/dev/sa/sidecar"},
 		}},
 		"a Secret by a wildcard":   {wild, wildSecret, match.Route{}, "secret: wildcards of initializers do not cover secrets, a rule has to name them"},
 		"a Secret by its name":     {object: names, req: namedSecret},
@@ -179,6 +186,7 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := match.Compile(match.Input{Objects: []match.Object{tc.object}, Routes: []match.RouteBinding{{Configuration: "a", Route: tc.route}}})
+			tc.req.Cluster = "c"
 			a := match.NewAttributes(tc.req, namespaces{})
 			got := ""
 			for _, skipped := range s.Explain(t.Context(), "c", mutate, a) {
