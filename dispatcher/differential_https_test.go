@@ -30,7 +30,7 @@ func (l *laboratory) overHTTPS() dispatcher.Backend {
 		return oracle.Allow()
 	})
 	l.idle = append(l.idle, server.Wait)
-	client, err := outbound.New(outbound.Options{RetryInterval: 1}) // 1 ns: what is compared is what is asked
+	client, err := outbound.New(outbound.Options{RetryInterval: 1, Networks: outbound.Loopback()}) // 1 ns: what is compared is what is asked
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Clust
 		"--mesh-cert=" + cert, "--mesh-key=" + key, "--mesh-ca=" + m.AuthorityFile(),
 		"--listen=127.0.0.1:0", "--listen-admin=127.0.0.1:0", "--kubeconfig=" + kubeconfig,
 		"--tls-cert=" + filepath.Join(files, "dispatcher.crt"), "--tls-key=" + filepath.Join(files, "dispatcher.key"),
-		"--stop-delay=100ms", "--drain-timeout=30s",
+		"--stop-delay=100ms", "--drain-timeout=30s", "--webhook-network=127.0.0.0/8",
 		"--tls-ca=" + filepath.Join(files, "callers-ca.crt"), "--caller=" + kube.WebhookClientName,
 	}, args...)})
 	if err != nil {

@@ -174,7 +174,7 @@ func (m *Mesh) wire(o Options) error {
 		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
 	}
 	if o.Hosts == Webhooks {
-		if m.webhooks.outbound, err = outbound.New(outbound.Options{Metrics: metrics}); err != nil {
+		if m.webhooks.outbound, err = outbound.New(outbound.Options{Metrics: metrics, Networks: outbound.Loopback()}); err != nil {
 			return err
 		}
 		judging.Webhooks = m.webhooks.outbound

@@ -87,7 +87,7 @@ func (a *arena) wire() error {
 	}
 	a.registry.Update(snapshot)
 	a.registry.UpdateClusters([]string{measured, neighbour})
-	if a.webhooks, err = outbound.New(outbound.Options{Metrics: a.metrics}); err != nil {
+	if a.webhooks, err = outbound.New(outbound.Options{Metrics: a.metrics, Networks: outbound.Loopback()}); err != nil {
 		return err
 	}
 	known := knowledge{snapshot: snapshot}

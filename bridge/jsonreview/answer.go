@@ -23,9 +23,6 @@ const (
 	MaxRetries = 10
 	// DefaultRetryInterval is the least time before each of these, also if the webhook asks for less with Retry-After: 0.
 	DefaultRetryInterval = 100 * time.Millisecond
-
-	// quotedBytes is the most of an answer that is quoted in an error.
-	quotedBytes = 256
 )
 
 // errTooLarge ends the reading of an answer.
@@ -129,13 +126,14 @@ func (a *Answer) Fault() *Fault {
 	}
 	if contentType := a.Header.Get("Content-Type"); contentType != "" {
 		if _, _, err := mime.ParseMediaType(contentType); err != nil {
-			return fault(BadAnswer, "the answer's content type %.100q: %w", contentType, err)
+			return fault(BadAnswer, "the answer's content type: %w", err)
 		}
 	}
 	return nil
 }
 
-// refusal is the failure of a call that was answered with an HTTP status other than of success.
+// refusal is the failure of a call that was answered with an HTTP status other than of success. It quotes the code alone: who writes a
+// clientConfig chooses whose answer this is, and reads the error.
 func (a *Answer) refusal() *Fault {
 	kind := Failed
 	switch {
@@ -148,12 +146,9 @@ func (a *Answer) refusal() *Fault {
 	case a.StatusCode == http.StatusServiceUnavailable:
 		kind = Unavailable
 	}
-	hints := ""
-	if to := a.Header.Get("Location"); to != "" {
-		hints += fmt.Sprintf(", Location %.*q", quotedBytes, to)
+	hint := ""
+	if a.StatusCode/100 == 3 {
+		hint = ", and redirects are not followed"
 	}
-	if after := a.Header.Get("Retry-After"); after != "" {
-		hints += fmt.Sprintf(", Retry-After %.*q", quotedBytes, after)
-	}
-	return fault(kind, "the webhook answered HTTP %s%s: %.*q", a.Status, hints, quotedBytes, bytes.TrimSpace(a.Bytes))
+	return fault(kind, "the webhook answered HTTP %d %s%s", a.StatusCode, http.StatusText(a.StatusCode), hint)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -80,7 +81,7 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*jsonreview.A
 		}
 		c.metrics.retries.Inc()
 		if !clock.Sleep(ctx, pause) {
-			return nil, a.endOf(ctx, "waiting to retry, as the webhook asked with "+resp.Status)
+			return nil, a.endOf(ctx, "waiting to retry, as the webhook asked with HTTP "+strconv.Itoa(resp.StatusCode))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func unconverted(a *jsonreview.Answer, host string) error {
 		return failureOf(f)
 	}
 	if len(a.Bytes) == 0 {
-		return fmt.Errorf("%s answered HTTP %s with an empty body", host, a.Status)
+		return fmt.Errorf("%s answered HTTP %d with an empty body", host, a.StatusCode)
 	}
 	return nil
 }

@@ -43,6 +43,9 @@ func (c *Client) locate(ctx context.Context, cluster string, cc *admissionregist
 	if u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the url in clientConfig is %q, want https://host[:port][/path]", u.Redacted())
 	}
+	if err := c.checkHost(u.Hostname()); err != nil {
+		return nil, fmt.Errorf("the url in clientConfig: %w", err)
+	}
 	return &endpoint{url: url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}, ca: cc.CABundle}, nil
 }
 

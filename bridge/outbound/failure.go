@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
+	"strings"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -52,7 +55,31 @@ func (a *attempt) unanswered(ctx context.Context, err error) *review.Failure {
 	case ctx.Err() != nil:
 		return notStarted(a.endOf(ctx, "connecting"))
 	case a.received:
-		return failure(review.FailureLost, "%w", a.posting(err))
+		return failure(review.FailureLost, "%w", a.posting(unquoted(err)))
 	}
-	return notStarted(failure(review.FailureUnavailable, "%w", a.posting(err)))
+	return notStarted(failure(review.FailureUnavailable, "%w", a.posting(short{err})))
 }
+
+// unquoted is an error of a connection, as far as it is no part of an answer: net/http quotes the first line of an answer that is not HTTP.
+func unquoted(err error) error {
+	var network net.Error
+	if errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return short{err}
+	}
+	return errors.New("the connection brought no answer in HTTP")
+}
+
+// short is an error with the start of its text: a certificate that is refused may have long names.
+type short struct{ error }
+
+// maxErrorText bounds the text of an error of a connection, in bytes.
+const maxErrorText = 1 << 10
+
+// Error implements error.
+func (s short) Error() string {
+	text := s.error.Error()
+	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "")
+}
+
+// Unwrap returns the whole error.
+func (s short) Unwrap() error { return s.error }

@@ -3,6 +3,7 @@ package outbound
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func refuse(*http.Request) (*http.Response, error) { return nil, errors.New("con
 
 func cutOff(r *http.Request) (*http.Response, error) {
 	connectTo(r)
-	return nil, errors.New("unexpected EOF")
+	return nil, io.ErrUnexpectedEOF
 }
 
 func TestFailuresDoNotNameThePasswordOfAURL(t *testing.T) {

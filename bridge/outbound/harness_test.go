@@ -169,11 +169,14 @@ func (w *webhook) stop(t testing.TB) {
 	}
 }
 
-// newClient makes a client that is closed with the test, and does not look for proxies in the environment.
+// newClient makes a client that is closed with the test, may call webhooks of this machine, and does not look for proxies in the environment.
 func newClient(t testing.TB, o Options) *Client {
 	t.Helper()
 	if o.proxy == nil {
 		o.proxy = http.ProxyURL(nil)
+	}
+	if o.Networks == nil {
+		o.Networks = Loopback()
 	}
 	c, err := New(o)
 	if err != nil {

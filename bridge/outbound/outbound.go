@@ -8,6 +8,7 @@
 //   - Redirects are not followed, answers are bounded, and so are calls in progress and calls that wait. No cluster takes these
 //     from the others: see callLimit.
 //   - A hook that points at kubernetes.default.svc is never called with the credentials of this process.
+//   - Addresses of this machine and link-local ones are refused unless the operator has named their network: see [Options.Networks].
 //
 // A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a call set that take the
 // same version; objects are sent from where they lie in the body of the caller. Each call has a goroutine, which ends with
@@ -19,7 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -46,7 +49,12 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
+	// Networks are those in which webhooks may be called although an address there is refused otherwise: loopback, link-local, multicast
+	// and unspecified addresses, and those of this machine. They are compared with each address that is dialled, after DNS. An address of
+	// Resolver that is not the DNS name of the service is the operator's own, as is a proxy: neither is refused.
+	Networks []netip.Prefix
 
+	own    func() ([]net.Addr, error) // the addresses of this machine; nil means those of its interfaces
 	limits limits
 	proxy  func(*http.Request) (*url.URL, error) // nil means the environment's, with CIDRs in NO_PROXY, as kube-apiserver
 }
@@ -63,6 +71,9 @@ func (o *Options) defaults() {
 	}
 	if o.proxy == nil {
 		o.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
+	}
+	if o.own == nil {
+		o.own = net.InterfaceAddrs
 	}
 	o.RetryInterval = cmp.Or(o.RetryInterval, jsonreview.DefaultRetryInterval)
 	o.limits = o.limits.withDefaults()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
@@ -20,6 +21,8 @@ func (c *Client) Reach(ctx context.Context, cluster string, cc *admissionregistr
 		return err
 	}
 	defer t.closeIdle()
+	connected := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url.String(), http.NoBody)
 	if err != nil {
 		return err
@@ -27,8 +30,11 @@ func (c *Client) Reach(ctx context.Context, cluster string, cc *admissionregistr
 	r.Close = true
 	e.direct(r)
 	answer, err := t.RoundTrip(r)
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.url.Host, err)
+	switch {
+	case err != nil && connected:
+		return fmt.Errorf("%s: %w", e.url.Host, unquoted(err))
+	case err != nil:
+		return fmt.Errorf("%s: %w", e.url.Host, short{err})
 	}
 	return answer.Body.Close()
 }

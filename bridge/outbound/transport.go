@@ -33,10 +33,15 @@ type targetTransport struct {
 // open makes the transport of a target as ClientManager of k8s.io/apiserver/pkg/util/webhook and the transports of client-go
 // make it: CA bundle, server name, protocol, credentials and proxy.
 func (c *Client) open(e *endpoint) (*targetTransport, error) {
+	proxy, err := c.proxy(e)
+	if err != nil {
+		return nil, err
+	}
 	cfg, err := c.config(e)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Dial = c.dialer(e, proxy != nil)
 	tc, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -49,7 +54,7 @@ func (c *Client) open(e *endpoint) (*targetTransport, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	t := &http.Transport{
-		Proxy:                  c.proxy(e),
+		Proxy:                  http.ProxyURL(proxy),
 		OnProxyConnectResponse: refusedConnect,
 		DialContext:            tc.DialHolder.Dial,
 		TLSClientConfig:        tlsConfig,
@@ -70,7 +75,7 @@ func (c *Client) open(e *endpoint) (*targetTransport, error) {
 	return &targetTransport{RoundTripper: wrapped, closeIdle: t.CloseIdleConnections, renew: tc.TLS.ReloadTLSFiles}, nil
 }
 
-// config is the identity, the CA bundle and the dialer of a target: hookClientConfig of k8s.io/apiserver/pkg/util/webhook.
+// config is the identity and the CA bundle of a target: hookClientConfig of k8s.io/apiserver/pkg/util/webhook.
 func (c *Client) config(e *endpoint) (*rest.Config, error) {
 	found, err := c.identity(e)
 	if err != nil {
@@ -91,7 +96,6 @@ func (c *Client) config(e *endpoint) (*rest.Config, error) {
 		return nil, errors.New("the caBundle of the hook holds no certificate: it is the PEM of CA certificates")
 	}
 	cfg.CAData = append(cfg.CAData, e.ca...)
-	cfg.Dial = c.dialer(e)
 	return cfg, nil
 }
 
@@ -102,17 +106,15 @@ func (c *Client) identity(e *endpoint) (*rest.Config, error) {
 	return c.options.Identities.ClientConfigFor(e.hostPort())
 }
 
-// proxy finds the proxy for the address that is dialled; none for a service for whose name or address there is none.
-func (c *Client) proxy(e *endpoint) func(*http.Request) (*url.URL, error) {
-	return func(r *http.Request) (*url.URL, error) {
-		if e.address != "" {
-			found, err := c.options.proxy(&http.Request{URL: &e.url})
-			if found == nil || err != nil {
-				return nil, err
-			}
-		}
-		return c.options.proxy(r)
+// proxy is the proxy for the address that is dialled; nil for a service for whose name or address there is none.
+func (c *Client) proxy(e *endpoint) (*url.URL, error) {
+	at := e.url
+	found, err := c.options.proxy(&http.Request{URL: &at})
+	if found == nil || err != nil || e.address == "" {
+		return found, err
 	}
+	at.Host = e.address
+	return c.options.proxy(&http.Request{URL: &at})
 }
 
 // refusedConnect is the error of a proxy that does not connect.
@@ -137,11 +139,15 @@ func (p *proxied) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// dialer dials a webhook, or its proxy.
-func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialer dials a webhook, or its proxy. The addresses of a proxy are the operator's own, as are those that were written down for a service.
+func (c *Client) dialer(e *endpoint, proxied bool) func(ctx context.Context, network, address string) (net.Conn, error) {
 	address, service := e.address, e.service
+	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
+	if writtenDown := address != "" && address != e.url.Host; !proxied && !writtenDown {
+		dialer.ControlContext = c.checkDial
+	}
 	return func(ctx context.Context, network, to string) (net.Conn, error) {
-		inner, err := c.dial(ctx, network, to)
+		inner, err := c.dial(ctx, &dialer, network, to)
 		if err == nil {
 			c.metrics.opened.Inc()
 		}
@@ -155,7 +161,7 @@ func (c *Client) dialer(e *endpoint) func(ctx context.Context, network, address 
 }
 
 // dial tracks the connection, and the attempt to open it: net/http goes on with an attempt when the call that wanted it is over.
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (c *Client) dial(ctx context.Context, dialer *net.Dialer, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	attempt := &dialAttempt{cancel}
@@ -163,7 +169,6 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 		return nil, errClosed
 	}
 	defer c.connections.remove(attempt)
-	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
 	inner, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
@@ -20,6 +21,9 @@ import (
 
 // reviewKind is the kind of what conversion webhooks read and write.
 const reviewKind = "ConversionReview"
+
+// maxMessage bounds the message of a webhook in an error, in bytes.
+const maxMessage = 1 << 10
 
 // negotiate picks the first of the conversionReviewVersions that is spoken here, as an apiVersion; empty when there is
 // none: createConversionReviewObjects of webhook_converter.go.
@@ -60,11 +64,11 @@ func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
 		return nil, errors.New("no response provided")
 	// v1beta1 has never had these two checks, for compatibility.
 	case version == apiextensionsv1.SchemeGroupVersion.String() && review.TypeMeta != metav1.TypeMeta{Kind: reviewKind, APIVersion: version}:
-		return nil, fmt.Errorf("expected a response of %s, %s, got %q, %q", version, reviewKind, review.APIVersion, review.Kind)
+		return nil, fmt.Errorf("expected a response of %s, %s, got %.100q, %.100q", version, reviewKind, review.APIVersion, review.Kind)
 	case version == apiextensionsv1.SchemeGroupVersion.String() && string(response.UID) != uid:
 		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, response.UID)
 	case response.Result.Status != metav1.StatusSuccess && response.Result.Message != "":
-		return nil, fmt.Errorf("it said: %s", response.Result.Message)
+		return nil, fmt.Errorf("it said: %s", strings.ToValidUTF8(response.Result.Message[:min(len(response.Result.Message), maxMessage)], ""))
 	case response.Result.Status != metav1.StatusSuccess:
 		return nil, fmt.Errorf("response.result.status was %.100q, not %q", response.Result.Status, metav1.StatusSuccess)
 	case len(response.ConvertedObjects) != 1:
@@ -87,7 +91,7 @@ func readReview(body []byte, version string) (*apiextensionsv1.ConversionReview,
 		kind.Group, kind.Version = want.Group, want.Version
 	}
 	if *kind != want {
-		return nil, fmt.Errorf("it is %s, want %s", kind, want)
+		return nil, fmt.Errorf("it is %.100s, want %s", kind, want)
 	}
 	review := &apiextensionsv1.ConversionReview{}
 	return review, kjson.UnmarshalCaseSensitivePreserveInts(body, review)

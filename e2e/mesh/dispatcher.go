@@ -104,7 +104,7 @@ func (d *Dispatcher) Start(t testing.TB) {
 	path, args := d.namespace.Command(m.options.Portcullis, append([]string{
 		"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
 		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
-		"--tls-cert=" + cert, "--tls-key=" + key,
+		"--webhook-network=127.0.0.0/8", "--tls-cert=" + cert, "--tls-key=" + key,
 		"--tls-ca=" + m.path("callers-ca.crt"), "--hosts-tls-ca=" + m.AuthorityFile(),
 		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=30s",
 		"--ready-timeout=10m", // so that ready means that hosts serve

@@ -40,7 +40,7 @@ func observedApp(t *testing.T, log *slog.Logger, spans trace.TracerProvider, cha
 		id:     "test",
 		stores: storeConfig{paths: []string{d.path("config")}}, listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
 		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
-		drainTimeout: long, readyTimeout: long,
+		drainTimeout: long, readyTimeout: long, webhooks: webhookConfig{networks: loopback()},
 	}
 	change(d, &c)
 	tracing := telemetry.New(t.Context(), telemetry.Options{Logger: log})

@@ -72,6 +72,7 @@ there is no other host, and no configuration but the cluster that reviews come f
 				return err
 			}
 			defer d.ready.remove()
+			webhooks.networks = append(webhooks.networks, loopback()...)
 			return d.run(cmd.Context(), serveConfig{
 				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operator: identity.Grant{Names: []string{devAPIServer}}},
 				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin, profiles: profiles,
@@ -96,6 +97,9 @@ there is no other host, and no configuration but the cluster that reviews come f
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	return cli.WithServerSettings(cmd)
 }
+
+// loopback are the networks of a webhook that runs beside dev.
+func loopback() []string { return []string{"127.0.0.0/8", "::1"} }
 
 func devDir(dir string) (string, func(), error) {
 	if dir != "" {

@@ -30,7 +30,7 @@ func newRestarts(t *testing.T) *restarts {
 		stores: storeConfig{paths: []string{d.path("config")}, stateDir: d.path("state")},
 		listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
 		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
-		drainTimeout: long, readyTimeout: long,
+		drainTimeout: long, readyTimeout: long, webhooks: webhookConfig{networks: loopback()},
 	}}
 }
 

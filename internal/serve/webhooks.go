@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ const serviceForm = "[CLUSTER/]NAMESPACE/NAME[:PORT]=HOST:PORT"
 type webhookConfig struct {
 	kubeconfig string
 	services   []string
+	networks   []string
 }
 
 func (c *webhookConfig) bind(f *pflag.FlagSet) {
@@ -30,6 +32,9 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: as nobody)")
 	f.StringSliceVar(&c.services, "webhook-service", nil,
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
+	f.StringSliceVar(&c.networks, "webhook-network", nil,
+		"IP address or CIDR where webhooks may be called although it is loopback, link-local, multicast or of this machine; may be given several times "+
+			"(default: none; the addresses of --webhook-service are allowed)")
 }
 
 func (c *webhookConfig) client(metrics prometheus.Registerer, propagator propagation.TextMapPropagator, log *slog.Logger) (*outbound.Client, error) {
@@ -49,8 +54,28 @@ func (c *webhookConfig) client(metrics prometheus.Registerer, propagator propaga
 	if err != nil {
 		return nil, err
 	}
+	if o.Networks, err = parseNetworks(c.networks); err != nil {
+		return nil, err
+	}
 	o.Resolver = outbound.Table{Addresses: table, Next: outbound.ClusterDNS{}}
 	return outbound.New(o)
+}
+
+// parseNetworks reads addresses and CIDRs.
+func parseNetworks(entries []string) ([]netip.Prefix, error) {
+	networks := make([]netip.Prefix, 0, len(entries))
+	var errs []error
+	for _, entry := range entries {
+		network, err := netip.ParsePrefix(entry)
+		if address, single := netip.ParseAddr(entry); single == nil {
+			network, err = address.WithZone("").Unmap().Prefix(address.Unmap().BitLen())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--webhook-network %q: want an IP address or a CIDR, as in 127.0.0.1 or 127.0.0.0/8", entry))
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, errors.Join(errs...)
 }
 
 func parseServices(entries []string) (map[outbound.Service]string, error) {

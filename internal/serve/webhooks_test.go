@@ -252,3 +252,16 @@ func TestWhatOurTypesDoNotKnowIsCounted(t *testing.T) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }
+
+func TestNetworksOfWebhooksAreAddressesOrCIDRs(t *testing.T) {
+	got, err := parseNetworks([]string{"127.0.0.1", "127.0.0.1/8", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "fd00::/8"})
+	want := []string{"127.0.0.1/32", "127.0.0.0/8", "::1/128", "fe80::1/128", "10.0.0.1/32", "fd00::/8"}
+	if text := fmt.Sprint(got); err != nil || text != fmt.Sprint(want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for _, entry := range []string{"localhost", "127.0.0", "127.0.0.1/33", "127.0.0.1:443", "", "*"} {
+		if _, err := parseNetworks([]string{entry}); err == nil || !strings.Contains(err.Error(), "want an IP address or a CIDR") {
+			t.Errorf("%q: %v", entry, err)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package outbound
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// Loopback are the networks of the machine itself, for [Options.Networks].
+func Loopback() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+}
+
+// networkError refuses an address: who writes a clientConfig is not to reach what the network of this process has for it alone.
+type networkError struct {
+	address netip.Addr
+	is      string
+}
+
+// Error has the remedy of the operator.
+func (e *networkError) Error() string {
+	return fmt.Sprintf("%s is %s, where webhooks are not called: an operator may allow it with --webhook-network %s", e.address, e.is, e.address)
+}
+
+// checkAddress returns a *networkError for an address that no webhook may have, unless the operator has named its network. Private networks
+// are not refused: webhooks are there.
+func (c *Client) checkAddress(a netip.Addr) error {
+	a = a.Unmap().WithZone("")
+	if slices.ContainsFunc(c.options.Networks, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return nil
+	}
+	thisNetwork := netip.PrefixFrom(netip.IPv4Unspecified(), 8) // 0.0.0.0/8, of which Linux takes 0.0.0.0 as itself
+	switch {
+	case a.IsLoopback():
+		return &networkError{a, "a loopback address"}
+	case a.IsLinkLocalUnicast():
+		return &networkError{a, "a link-local address"}
+	case a.IsUnspecified(), thisNetwork.Contains(a):
+		return &networkError{a, "no address of a server"}
+	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return &networkError{a, "a multicast address"}
+	}
+	own, err := c.options.own()
+	if err != nil {
+		return fmt.Errorf("the addresses of this machine, which webhooks may not have: %w", err)
+	}
+	for _, o := range own {
+		if p, err := netip.ParsePrefix(o.String()); err == nil && p.Addr().Unmap().WithZone("") == a {
+			return &networkError{a, "an address of this process"}
+		}
+	}
+	return nil
+}
+
+// checkDial is the Control of a net.Dialer: it sees each address after DNS, before a packet is sent.
+func (c *Client) checkDial(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	return c.checkAddress(to.Addr())
+}
+
+// checkHost refuses a host that is an address. A name is checked when it is dialled.
+func (c *Client) checkHost(host string) error {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return c.checkAddress(a)
+	}
+	return nil
+}
