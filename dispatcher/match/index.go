@@ -12,16 +12,22 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// maxRuleKeys bounds how many entries of the index one rule may take per operation. A rule that lists more groups and
-// resources is filed under every group instead; since what the index finds is checked exactly, that costs time for
-// such requests only.
-const maxRuleKeys = 1024
+const (
+	// maxRuleEntries bounds how many entries of the index one rule may take, over all operations, stages and clusters. A rule that lists
+	// more is filed under every group instead, then under every resource, then for every cluster. What the index finds is checked exactly,
+	// so that costs time for such requests only.
+	maxRuleEntries = 16 << 10
+	// maxEntries bounds the entries of all rules, of some 300 bytes each. If there are more, the bound of one rule is lowered until they
+	// fit, or each rule takes as few as it can.
+	maxEntries = 256 << 10
+)
 
 // index finds hooks by what their rules name. Operations and clusters choose a table; group, resource and subresource,
-// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked. A request whose resource has
-// equivalents looks for these too, among the hooks with matchPolicy Equivalent only.
+// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked, and so does the cluster. A request whose
+// resource has equivalents looks for these too, among the hooks with matchPolicy Equivalent only.
 type index struct {
-	tables map[tableKey]*table
+	tables  map[tableKey]*table
+	entries int // that were filed, each once for each time it was
 }
 
 // tableKey chooses a table. cluster is empty for hooks that see all clusters.
@@ -104,23 +110,71 @@ func (k ruleKey) blank(s shape) ruleKey {
 
 // newIndex files hooks, which are in order.
 func newIndex(hooks []*Hook) index {
-	x := index{tables: map[tableKey]*table{}}
+	x, most := index{tables: map[tableKey]*table{}}, maxRuleEntries
+	for most > 1 && entriesOf(hooks, most) > maxEntries {
+		most /= 4
+	}
 	for _, h := range hooks {
 		for i := range h.rules {
-			x.file(h, &h.rules[i])
+			x.file(filingOf(h, &h.rules[i], most))
 		}
 	}
 	return x
 }
 
-func (x *index) file(h *Hook, rule *admissionregistrationv1.RuleWithOperations) {
-	keys := keysOf(rule)
-	for _, cluster := range h.clusters() {
-		for _, stage := range h.stages() {
-			for o := range operations {
-				if filedUnder(rule.Operations, o) {
-					x.table(tableKey{cluster, stage, o}).add(h, keys)
-				}
+// entriesOf is how many entries hooks take, if a rule takes at most so many, by the lengths of lists alone.
+func entriesOf(hooks []*Hook, most int) int {
+	n := 0
+	for _, h := range hooks {
+		for i := range h.rules {
+			f := filingOf(h, &h.rules[i], most)
+			n += f.entries()
+		}
+	}
+	return n
+}
+
+// filing is where a rule of a hook is filed: under each combination.
+type filing struct {
+	hook              *Hook
+	groups, resources []string
+	operations        []operation
+	stages            []admissionv1.Stage
+	clusters          []string
+}
+
+// filingOf is the most exact filing of at most so many entries; if there is none, the least exact.
+func filingOf(h *Hook, rule *admissionregistrationv1.RuleWithOperations, most int) filing {
+	f := filing{hook: h, groups: rule.APIGroups, resources: rule.Resources, stages: h.stages(), clusters: h.clusters()}
+	for o := range operations {
+		if filedUnder(rule.Operations, o) {
+			f.operations = append(f.operations, o)
+		}
+	}
+	every := []string{wildcard}
+	if f.entries() > most && len(f.groups) > 1 {
+		f.groups = every
+	}
+	if f.entries() > most && len(f.resources) > 1 {
+		f.resources = []string{wildcard + "/" + wildcard} // also those without a subresource
+	}
+	if f.entries() > most && len(f.clusters) > 1 {
+		f.clusters = []string{""}
+	}
+	return f
+}
+
+func (f *filing) entries() int {
+	return len(f.groups) * len(f.resources) * len(f.operations) * len(f.stages) * len(f.clusters)
+}
+
+func (x *index) file(f filing) {
+	keys := f.keys()
+	for _, cluster := range f.clusters {
+		for _, stage := range f.stages {
+			for _, o := range f.operations {
+				x.table(tableKey{cluster, stage, o}).add(f.hook, keys)
+				x.entries += len(keys)
 			}
 		}
 	}
@@ -187,15 +241,11 @@ func filedUnder(names []admissionregistrationv1.OperationType, o operation) bool
 	})
 }
 
-// keysOf are the entries of a rule: every group that it names with every resource that it names.
-func keysOf(rule *admissionregistrationv1.RuleWithOperations) []ruleKey {
-	groups := rule.APIGroups
-	if len(groups)*len(rule.Resources) > maxRuleKeys {
-		groups = []string{wildcard}
-	}
-	keys := make([]ruleKey, 0, len(groups)*len(rule.Resources))
-	for _, g := range groups {
-		for _, r := range rule.Resources {
+// keys are every group with every resource.
+func (f *filing) keys() []ruleKey {
+	keys := make([]ruleKey, 0, len(f.groups)*len(f.resources))
+	for _, g := range f.groups {
+		for _, r := range f.resources {
 			resource, subresource, _ := strings.Cut(r, "/")
 			keys = append(keys, ruleKey{group: g, resource: resource, subresource: subresource})
 		}

@@ -15,6 +15,31 @@ import (
 // wildcard stands for everything in a rule.
 const wildcard = "*"
 
+// maxCombinations is more than any limit of Combinations, and small enough to be added up.
+const maxCombinations = 1 << 40
+
+// Combinations is how many combinations of group, version, resource, operation and scope rules name, by the lengths of their lists. More
+// than 2^40 count as 2^40. Wildcards stand for four operations and for two scopes.
+func Combinations(rules []admissionregistrationv1.RuleWithOperations) int {
+	n := 0
+	for i := range rules {
+		r := &rules[i]
+		operations, scopes := len(r.Operations), 1
+		if slices.Contains(r.Operations, admissionregistrationv1.OperationAll) {
+			operations = int(operationOther)
+		}
+		if r.Scope == nil || *r.Scope == admissionregistrationv1.AllScopes {
+			scopes = 2
+		}
+		of := operations * scopes
+		for _, length := range []int{len(r.APIGroups), len(r.APIVersions), len(r.Resources)} {
+			of = min(of*length, maxCombinations) // a list has fewer than 2^22 items
+		}
+		n = min(n+of, maxCombinations)
+	}
+	return n
+}
+
 // covers reports whether the rules of the hook cover the request, and as which resource: the one that the client asked
 // for if any rule names it, else, with matchPolicy Equivalent, the first of its equivalents that the first rule names that
 // names any (ShouldCallHook; SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown

@@ -45,6 +45,9 @@ func (s *Snapshot) Candidates(cluster string, stage admissionv1.Stage, a *Attrib
 	found := s.index.lookup(cluster, stage, a)
 	matching := found[:0]
 	for _, h := range found {
+		if !h.Serves(cluster) { // the index may have filed it for all clusters
+			continue
+		}
 		if _, ok, err := h.covers(a.request); ok || err != nil {
 			matching = append(matching, h)
 		}
