@@ -26,13 +26,13 @@ func (d *document) conditions(o *Object) (ok bool) {
 		d.fault(CodeLimit, "", "the document has "+over)
 		return false
 	}
-	if cost.Conditions == 0 {
-		return true
-	}
 	if d.budget != nil && !d.budget.admit(cost) {
 		d.budget.refused++
 		d.fault(CodeLimit, "", "all documents together have "+d.budget.Err().Error()+": remove some")
 		return false
+	}
+	if cost.Conditions == 0 {
+		return true
 	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true
 	for i, conditions := range written {

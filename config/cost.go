@@ -6,6 +6,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // Limits of matchConditions. Each is compiled by every dispatcher, which takes some 0.2 ms and 50 kB: in proportion to the
@@ -24,36 +26,67 @@ const (
 	MaxTotalConditionBytes = 2 << 20
 )
 
-// Cost is the effort to compile objects.
+// Limits of rules. The entries of a cluster are planned from each combination that rules name, which takes some 5 µs and 1 kB for each
+// cluster. kube-apiserver compares a request with the lists of a rule, and has no such limit.
+const (
+	// MaxCombinations bounds the combinations that the rules of one document name (match.Combinations).
+	MaxCombinations = 10_000
+	// MaxTotalCombinations bounds those of all objects in force.
+	MaxTotalCombinations = 100_000
+)
+
+// Cost is the effort to compile objects, and to plan entries that bring their requests.
 type Cost struct {
 	// Conditions is the number of matchConditions.
 	Conditions int
 	// Bytes are those of their expressions.
 	Bytes int
+	// Combinations is the number of combinations that rules name.
+	Combinations int
 }
 
 // DocumentLimit is the most that one document may cost.
-func DocumentLimit() Cost { return Cost{MaxConditions, MaxConditionBytes} }
+func DocumentLimit() Cost { return Cost{MaxConditions, MaxConditionBytes, MaxCombinations} }
 
 // TotalLimit is the most that all objects in force may cost together.
-func TotalLimit() Cost { return Cost{MaxTotalConditions, MaxTotalConditionBytes} }
+func TotalLimit() Cost { return Cost{MaxTotalConditions, MaxTotalConditionBytes, MaxTotalCombinations} }
 
 // Plus is the sum.
-func (c Cost) Plus(more Cost) Cost { return Cost{c.Conditions + more.Conditions, c.Bytes + more.Bytes} }
+func (c Cost) Plus(more Cost) Cost {
+	return Cost{c.Conditions + more.Conditions, c.Bytes + more.Bytes, c.Combinations + more.Combinations}
+}
 
 // Minus is the difference.
 func (c Cost) Minus(less Cost) Cost {
-	return Cost{c.Conditions - less.Conditions, c.Bytes - less.Bytes}
+	return Cost{c.Conditions - less.Conditions, c.Bytes - less.Bytes, c.Combinations - less.Combinations}
+}
+
+// Raised has the figures of c in which a change from old to new costs more; the others are 0. No limit refuses a change for a figure
+// that it does not raise.
+func (c Cost) Raised(from, to Cost) Cost {
+	figure := func(c, from, to int) int {
+		if to <= from {
+			return 0
+		}
+		return c
+	}
+	return Cost{
+		figure(c.Conditions, from.Conditions, to.Conditions), figure(c.Bytes, from.Bytes, to.Bytes),
+		figure(c.Combinations, from.Combinations, to.Combinations),
+	}
 }
 
 // Over is by which of its figures a cost is more than a limit, for example "3,000 matchConditions, and at most 2,000"; empty
-// when it is not.
+// when it is not. A figure of 0 is never over.
 func (c Cost) Over(limit Cost) string {
 	switch {
-	case c.Conditions > limit.Conditions:
+	case c.Conditions > max(limit.Conditions, 0):
 		return fmt.Sprintf("%s matchConditions, and at most %s", thousands(c.Conditions), thousands(limit.Conditions))
-	case c.Bytes > limit.Bytes:
+	case c.Bytes > max(limit.Bytes, 0):
 		return fmt.Sprintf("%s bytes in the expressions of matchConditions, and at most %s", thousands(c.Bytes), thousands(limit.Bytes))
+	case c.Combinations > max(limit.Combinations, 0):
+		return fmt.Sprintf("rules with %s combinations of group, version, resource, operation and scope, and at most %s",
+			thousands(c.Combinations), thousands(limit.Combinations))
 	}
 	return ""
 }
@@ -66,19 +99,26 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// costOf is the cost of the matchConditions of webhooks.
-func costOf(webhooks [][]admissionregistrationv1.MatchCondition) (c Cost) {
-	for _, conditions := range webhooks {
+// Cost is the cost of the object, by the counts of what it names: nothing is expanded.
+func (o *Object) Cost() (c Cost) {
+	for _, conditions := range o.matchConditions() {
 		c.Conditions += len(conditions)
 		for i := range conditions {
 			c.Bytes += len(conditions[i].Expression)
 		}
 	}
+	switch {
+	case o.Validating != nil:
+		for i := range o.Validating.Webhooks {
+			c.Combinations += match.Combinations(o.Validating.Webhooks[i].Rules)
+		}
+	case o.Mutating != nil:
+		for i := range o.Mutating.Webhooks {
+			c.Combinations += match.Combinations(o.Mutating.Webhooks[i].Rules)
+		}
+	}
 	return c
 }
-
-// Cost is the cost of the object.
-func (o *Object) Cost() Cost { return costOf(o.matchConditions()) }
 
 // matchConditions are those of each webhook.
 func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
@@ -96,7 +136,7 @@ func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
 	return all
 }
 
-// Budget bounds what the matchConditions of several documents cost together. A document that would exceed it is not compiled,
+// Budget bounds what several documents cost together. A document that would exceed it is not compiled,
 // and gets a problem. It is not for concurrent use.
 type Budget struct {
 	// Limit is the most that they may cost.

@@ -98,6 +98,7 @@ func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Prob
 	var objects []config.Object
 	var problems config.Problems
 	places, budget := map[config.Key]int{}, &config.Budget{Limit: config.DocumentLimit(), Time: MaxApplyCompileTime}
+	budget.Limit.Combinations = config.MaxTotalCombinations // each manifest has its own limit
 	for i, m := range r.GetManifests() {
 		found, wrong := s.o.Decoder.DecodeWithin(budget, manifestName(i), m.GetRaw())
 		problems = append(problems, wrong...)

@@ -29,9 +29,8 @@ func (st *storedState) checkCost(req *applyRequest) error {
 			}
 		}
 	}
+	all, own = all.Raised(replaced, added), own.Raised(replaced, added)
 	switch {
-	case added.Over(replaced) == "":
-		return nil
 	case all.Over(limit) != "":
 		return status.Errorf(codes.FailedPrecondition, "all objects together would have %s: remove some first", all.Over(limit))
 	case !req.access.operator() && own.Over(limit.Minus(all)) != "":

@@ -45,3 +45,43 @@ func TestWhatCostsTooMuchToCompileIsNotApplied(t *testing.T) {
 	f.refused(codes.FailedPrecondition, "all objects together", "author", costly("team-d", 1))
 	f.applied("author", costly("team-c", 498)) // of all it is still more than half of what is free, and less than before
 }
+
+// broad is a configuration whose rule names so many groups and so many resources, for one operation and scope.
+func broad(name string, groups, resources int) string {
+	words := func(prefix string, n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("%q", fmt.Sprint(prefix, i)))
+		}
+		return strings.Join(all, ",")
+	}
+	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[`+
+		`{"name":"h.example.com","clientConfig":{},"failurePolicy":"Ignore","sideEffects":"None","admissionReviewVersions":["v1"],"rules":[`+
+		`{"operations":["CREATE"],"scope":"Namespaced","apiGroups":[%s],"apiVersions":["v1"],"resources":[%s]}]}]}`, name, words("g.x", groups), words("r", resources))
+}
+
+func TestWhatCostsTooMuchToPlanIsNotApplied(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", rolesOfPeople)
+	f.refused(codes.InvalidArgument, "the document has rules with 10,001 combinations of group, version, resource, operation and scope, and at most 10,000", "author",
+		broad("team-a", 1, config.MaxCombinations+1))
+	f.refused(codes.InvalidArgument, "the document has rules with 90,000 combinations", "author", broad("team-a", 300, 300))
+	for i := range 5 { // 50,000 of 100,000 leave as many free; one more does not
+		f.applied("author", broad(fmt.Sprint("team-", i), 100, 100))
+	}
+	f.refused(codes.FailedPrecondition, `the objects of "author" would have rules with 50,001 combinations of group, version, resource, operation and scope, and at most 49,999`,
+		"author", broad("team-one", 1, 1))
+	f.applied("author", broad("team-4", 1, 9_999)) // less is never too much
+	f.applied("author", broad("team-one", 1, 1))
+
+	for i := range 4 {
+		f.applied("root", broad(fmt.Sprint("op-", i), 100, 100))
+	}
+	f.applied("root", broad("op-4", 1, 9_999))
+	f.refused(codes.FailedPrecondition, "all objects together would have rules with 100,001 combinations", "root", broad("op-5", 1, 2))
+	f.applied("root", broad("op-5", 1, 1))
+	f.refused(codes.FailedPrecondition, "all objects together would have rules with 100,001 combinations", "author", broad("team-two", 1, 1))
+	// Who has more than the others leave free may still write what raises no figure.
+	f.applied("author", broad("team-4", 1, 9_998))
+	f.applied("author", costly("team-4", 100))
+}

@@ -196,7 +196,7 @@ func bounded(before, after map[config.Key]config.Object, limit config.Cost) (map
 	for _, key := range changed {
 		o, old := after[key], before[key]
 		next := total.Minus(old.Cost()).Plus(o.Cost())
-		if o.Cost() == (config.Cost{}) || next.Over(limit) == "" {
+		if next.Raised(old.Cost(), o.Cost()).Over(limit) == "" {
 			fitting[key], total = o, next
 			continue
 		}

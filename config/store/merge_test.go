@@ -247,7 +247,7 @@ func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
 		"one that is gone makes room":    {map[string]int{"a": 9}, map[string]int{"b": 9}, map[string]int{"b": 9}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problems := bounded(objects(tc.before), objects(tc.after), config.Cost{Conditions: 10, Bytes: 1000})
+			got, problems := bounded(objects(tc.before), objects(tc.after), config.Cost{Conditions: 10, Bytes: 1000, Combinations: 1000})
 			if diff := cmp.Diff(tc.want, costs(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -255,6 +255,41 @@ func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
 				t.Errorf("problems %q", lines(problems))
 			}
 		})
+	}
+}
+
+func TestARuleThatNamesTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
+	naming := func(name string, resources int) config.Object {
+		words := strings.TrimSuffix(strings.Repeat(`"r",`, resources), ",")
+		found, problems := configtest.Decode("", fmt.Appendf(nil, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",`+
+			`"metadata":{"name":%q},"webhooks":[{"name":"a.b.c","clientConfig":{},"sideEffects":"None","admissionReviewVersions":["v1"],`+
+			`"rules":[{"operations":["CREATE"],"scope":"Cluster","apiGroups":["g"],"apiVersions":["v1"],"resources":[%s]}]}]}`, name, words))
+		if problems.Err() != nil {
+			t.Fatal(problems.Err())
+		}
+		return found[0]
+	}
+	all := func(list ...config.Object) map[config.Key]config.Object {
+		objects := map[config.Key]config.Object{}
+		for _, o := range list {
+			objects[o.Key] = o
+		}
+		return objects
+	}
+	a, wide, b := naming("a", 5), naming("a", 6), naming("b", 5)
+	limit := config.Cost{Conditions: 10, Bytes: 10, Combinations: 10}
+	if got, problems := bounded(nil, all(a, b), limit); len(got) != 2 || len(problems) > 0 {
+		t.Errorf("at the limit: %d objects, %q", len(got), lines(problems))
+	}
+	got, problems := bounded(all(a, b), all(wide, b), limit)
+	if got[a.Key].Digest != a.Digest || len(got) != 2 || codes(problems) != "kept,limit" ||
+		!strings.Contains(strings.Join(lines(problems), " "), "rules with 11 combinations of group, version, resource, operation and scope, and at most 10") {
+		t.Errorf("past the limit: %d objects, %q", len(got), lines(problems))
+	}
+	// One that has conditions beside them is refused for what it raises alone.
+	more := config.Cost{Combinations: 11}
+	if over := more.Raised(config.Cost{Combinations: 11}, config.Cost{Conditions: 1, Combinations: 11}).Over(limit); over != "" {
+		t.Error(over)
 	}
 }
 
