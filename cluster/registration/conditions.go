@@ -75,8 +75,9 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 		all = append(all, admissionregistrationv1.MatchCondition{Name: "not-" + name, Expression: "!(" + expression + ")"})
 	}
 	for _, x := range exclusions() {
-		switch named := keep(e.atoms, func(a atom) bool { return x.namedOnly && namedOnly(a) && x.meets(a) }); {
-		case !slices.ContainsFunc(e.atoms, func(a atom) bool { return x.meets(a) && !slices.Contains(named, a) }):
+		byName := func(a atom) bool { return x.namedOnly && namedOnly(a) }
+		switch named := keep(e.atoms, func(a atom) bool { return byName(a) && x.meets(a) }); {
+		case !slices.ContainsFunc(e.atoms, func(a atom) bool { return x.meets(a) && !byName(a) }):
 		case len(named) > 0:
 			not(x.name, x.expression()+" && !("+rulesExpression(e.named(x, named))+")")
 		default:

@@ -33,10 +33,10 @@ type entry struct {
 // byPolicy gives fail-closed and fail-open hooks an entry each. A request may belong to both.
 func (p *planner) byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	closed, open := partition(hooks)
-	e, always := p.alwaysFailOpen(p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: writtenBy(closed)}, p.covered(closed)))
+	e, always := p.alwaysFailOpen(p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: p.writtenBy(closed)}, p.covered(closed)))
 	return inUse(
 		e, always,
-		p.entry(entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: writtenBy(open)}, p.covered(open)),
+		p.entry(entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: p.writtenBy(open)}, p.covered(open)),
 	)
 }
 
@@ -53,18 +53,18 @@ func (p *planner) brought(e entry) []atom {
 	if !e.equivalent {
 		return nil
 	}
-	return p.families.of(newAtomSet(e.atoms))
+	return p.families.equivalents(e.atoms)
 }
 
 // byRequest gives requests that any fail-closed hook covers to one entry, with all hooks, and the rest to another.
 func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	failClosed, failOpen := partition(hooks)
 	closed := p.covered(failClosed)
-	e := entry{stage: stage, name: match.EntryFailClosed, atoms: writtenBy(failClosed)}
+	e := entry{stage: stage, name: match.EntryFailClosed, atoms: p.writtenBy(failClosed)}
 	e.hooks = keep(hooks, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], closed.overlaps) })
 	e = p.entry(e, closed)
 	// What a hook of the entry names must not be converted on the way.
-	names := newAtomSet(writtenBy(e.hooks))
+	names := newAtomSet(p.writtenBy(e.hooks))
 	e.atoms = append(e.atoms, keep(p.brought(e), func(a atom) bool { return closed.covers(a) && names.covers(a) })...)
 	e, always := p.alwaysFailOpen(e)
 	return inUse(e, always, p.rest(stage, failOpen, closed))
@@ -76,20 +76,14 @@ func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed a
 	here := func(a atom) bool { return !closed.covers(a) }
 	e := entry{stage: stage, name: match.EntryFailOpen}
 	e.hooks = keep(failOpen, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], here) })
+	sameHere := p.families.meetsWhere(here)
 	for _, h := range e.hooks {
-		e.atoms = append(e.atoms, keep(written(h), func(a atom) bool {
-			return here(a) || isEquivalent(h) && slices.ContainsFunc(p.families.of(newAtomSet([]atom{a})), here)
-		})...)
+		e.atoms = append(e.atoms, keep(p.written[h], func(a atom) bool { return here(a) || isEquivalent(h) && sameHere(a) })...)
 	}
 	e = p.entry(e, p.covered(e.hooks))
 	e.unwanted = keep(e.unwanted, here)
-	for _, a := range append(p.brought(e), e.atoms...) {
-		if here(a) {
-			e.except = append(e.except, closed.common(a)...)
-		} else {
-			e.except = append(e.except, a)
-		}
-	}
+	all := append(p.brought(e), e.atoms...)
+	e.except = append(closed.common(keep(all, here)), keep(all, closed.covers)...)
 	return e
 }
 
@@ -190,23 +184,30 @@ func (p *planner) timeoutSeconds(e entry) int32 {
 	return int32((need + Overhead + time.Second - 1) / time.Second)
 }
 
+// maxComparisons bounds the work to find which hooks of an entry can meet in a request: beyond it all hooks count together.
+const maxComparisons = 2_000_000
+
 // need is the longest that hooks of one request may take one after the other, or at the same time when they validate.
 // Hooks that cannot meet in a request do not count together, and the caller does not wait for hooks in shadow.
 func (p *planner) need(e entry) time.Duration {
-	var need time.Duration
-	waited := keep(e.hooks, func(h *match.Hook) bool { return !h.Route.Shadow })
-	sets := make([]atomSet, len(waited))
-	for i, h := range waited {
-		sets[i] = newAtomSet(p.reach[h])
+	var need, all time.Duration
+	waited, reach := keep(e.hooks, func(h *match.Hook) bool { return !h.Route.Shadow }), 0
+	for _, h := range waited {
 		need = max(need, h.Timeout)
+		all += time.Duration(e.rounds(h)) * h.Timeout
+		reach += len(p.reach[h])
 	}
-	if e.stage == admissionv1.Stage_STAGE_VALIDATE {
+	switch {
+	case e.stage == admissionv1.Stage_STAGE_VALIDATE:
 		return need
+	case len(waited)*reach > maxComparisons:
+		return all
 	}
-	for i := range waited {
+	for i, h := range waited {
 		var sum time.Duration
+		set := newAtomSet(p.reach[h])
 		for k, other := range waited {
-			if k == i || slices.ContainsFunc(p.reach[other], sets[i].overlaps) {
+			if k == i || slices.ContainsFunc(p.reach[other], set.overlaps) {
 				sum += time.Duration(e.rounds(other)) * other.Timeout
 			}
 		}

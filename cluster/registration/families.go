@@ -1,20 +1,32 @@
 package registration
 
 import (
+	"maps"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// families are the requests that are the same in several versions or groups.
-type families [][]atom
+// maxPaths bounds the ways to reach resources that have several, as far as a plan knows them. Of resources beyond it the plan takes each
+// version for another resource: no hook loses a request by that, and mutating entries may share requests.
+const maxPaths = config.MaxTotalCombinations / 8 // each with every operation and scope
 
-// newFamilies makes a family of each resource with each operation and scope.
-func newFamilies(known Equivalents, hooks []*match.Hook) families {
-	var all families
-	for _, paths := range withNamed(pathsOf(known), hooks) {
+// families are the requests that are the same in several versions or groups. All members of a family have one name: Kubernetes makes no others.
+type families struct {
+	members [][]atom
+	of      map[atom][]int // the families of a member
+	set     atomSet        // of all members
+}
+
+// newFamilies makes a family of each resource with each operation and scope. tooMany means that hooks name more versions than a plan has room for.
+func (p *planner) newFamilies(hooks []*match.Hook) (f families, tooMany bool) {
+	all, tooMany := p.withNamed(pathsOf(p.options.Equivalents), hooks)
+	f.of = map[atom][]int{}
+	var list []atom
+	for _, paths := range all {
 		if len(paths) < 2 {
 			continue
 		}
@@ -23,12 +35,14 @@ func newFamilies(known Equivalents, hooks []*match.Hook) families {
 				members := slices.Clone(paths)
 				for i := range members {
 					members[i][dimScope], members[i][dimOperation] = scope, string(operation)
+					f.of[members[i]] = append(f.of[members[i]], len(f.members))
 				}
-				all = append(all, members)
+				f.members, list = append(f.members, members), append(list, members...)
 			}
 		}
 	}
-	return all
+	f.set = newAtomSet(list)
+	return f, tooMany
 }
 
 // pathsOf are the known ways to reach each resource, as atoms without scope and operation.
@@ -37,7 +51,11 @@ func pathsOf(known Equivalents) [][]atom {
 		return nil
 	}
 	var all [][]atom
+	room := maxPaths
 	for _, ways := range known.Families() {
+		if room -= max(len(ways)-1, 0); room < 0 {
+			break
+		}
 		paths := make([]atom, len(ways))
 		for i, way := range ways {
 			resource := way.Resource.Resource
@@ -54,31 +72,48 @@ func pathsOf(known Equivalents) [][]atom {
 // withNamed adds versions that hooks name and that discovery does not list: of unknown resources, since in
 // one group a name is one resource in whatever version; and of those that hooks of both match policies name, so that a
 // cluster that learns to serve one more version sends it to where a hook waits for it.
-func withNamed(all [][]atom, hooks []*match.Hook) [][]atom {
-	names, known := namesIn(hooks), len(all)
+func (p *planner) withNamed(all [][]atom, hooks []*match.Hook) (_ [][]atom, tooMany bool) {
+	names, known := p.namesIn(hooks), len(all)
+	room := maxPaths
+	listed := map[atom]bool{}
+	for _, paths := range all {
+		room -= len(paths) - 1
+		for _, a := range paths {
+			listed[a.inVersion("")] = true
+		}
+	}
 	for _, name := range names {
-		if !name.wild() && !slices.ContainsFunc(all, func(paths []atom) bool { return slices.ContainsFunc(paths, name.sameResource) }) {
+		if resource := name.inVersion(""); !name.wild() && !listed[resource] {
+			listed[resource] = true
 			all = append(all, []atom{name})
 		}
 	}
-	equivalent := newAtomSet(inAllVersions(namesIn(keep(hooks, isEquivalent))))
-	exact := newAtomSet(inAllVersions(namesIn(keep(hooks, func(h *match.Hook) bool { return !isEquivalent(h) }))))
+	equivalent := newAtomSet(inAllVersions(p.namesIn(keep(hooks, isEquivalent))))
+	exact := newAtomSet(inAllVersions(p.namesIn(keep(hooks, func(h *match.Hook) bool { return !isEquivalent(h) }))))
+	versions := versionsOf(names)
 	for i, paths := range all {
 		if i >= known || slices.ContainsFunc(paths, equivalent.covers) && slices.ContainsFunc(paths, exact.covers) {
-			all[i] = inVersions(paths, names)
+			all[i] = versions.add(paths, &room)
 		}
 	}
-	return all
+	return all, room < 0
 }
 
 // namesIn are what the rules of hooks name, without scope and operation, each once and in order.
-func namesIn(hooks []*match.Hook) []atom {
-	names := writtenBy(hooks)
-	for i := range names {
-		names[i][dimScope], names[i][dimOperation] = "", ""
+func (p *planner) namesIn(hooks []*match.Hook) []atom {
+	names := map[atom]bool{}
+	for _, h := range hooks {
+		for _, a := range p.written[h] {
+			a[dimScope], a[dimOperation] = "", ""
+			names[a] = true
+		}
 	}
-	slices.SortFunc(names, compareAtoms)
-	return slices.Compact(names)
+	return slices.SortedFunc(maps.Keys(names), compareAtoms)
+}
+
+func (a atom) inVersion(version string) atom {
+	a[dimVersion] = version
+	return a
 }
 
 func inAllVersions(names []atom) []atom {
@@ -88,44 +123,97 @@ func inAllVersions(names []atom) []atom {
 	return names
 }
 
-// inVersions are the ways to reach a resource, and those in the versions that names have for it.
-func inVersions(paths, names []atom) []atom {
-	all := slices.Clone(paths)
+// namedVersions are the versions that names have for a resource, or for resources by wildcards.
+type namedVersions struct {
+	of        map[atom][]string // in order; an atom without version
+	resources atomSet           // the same atoms
+}
+
+func versionsOf(names []atom) namedVersions {
+	v := namedVersions{of: map[atom][]string{}}
+	var resources []atom
 	for _, name := range names {
-		for _, a := range paths {
-			a[dimVersion] = name[dimVersion]
-			if name[dimVersion] != wildcard && name.covers(a) && !slices.Contains(all, a) {
-				all = append(all, a)
+		if resource := name.inVersion(""); name[dimVersion] != wildcard {
+			v.of[resource], resources = append(v.of[resource], name[dimVersion]), append(resources, resource)
+		}
+	}
+	v.resources = newAtomSet(resources)
+	return v
+}
+
+// add returns the ways to reach a resource, and those in the versions that names have for it, as far as there is room: that is less than 0
+// where some are left out.
+func (v namedVersions) add(paths []atom, room *int) []atom {
+	all, seen := slices.Clone(paths), map[atom]bool{}
+	for _, a := range paths {
+		seen[a] = true
+	}
+	for _, a := range paths {
+		resource := a.inVersion("")
+		if seen[resource] {
+			continue
+		}
+		seen[resource] = true
+		for _, as := range v.resources.shapes {
+			name := resource.blank(as)
+			if !name.covers(resource) {
+				continue
+			}
+			for _, version := range v.of[name] {
+				if more := a.inVersion(version); !seen[more] {
+					if *room--; *room < 0 {
+						return all
+					}
+					seen[more], all = true, append(all, more)
+				}
 			}
 		}
 	}
 	return all
 }
 
-func (a atom) sameResource(b atom) bool {
-	a[dimVersion] = b[dimVersion]
-	return a == b
+// met are the families of which an atom covers members. An atom with wildcards for both group and version covers all members of those, so
+// that they do not matter.
+func (f *families) met(a atom) []int {
+	switch {
+	case a[dimGroup] == wildcard && a[dimVersion] == wildcard:
+		return nil
+	case !a.wild():
+		return f.of[a]
+	}
+	var met []int
+	for _, member := range f.set.under(a.shape(), a) {
+		met = append(met, f.of[member]...)
+	}
+	return met
 }
 
-// of are the members of the families that the set meets.
-func (f families) of(set atomSet) []atom {
-	var all []atom
-	for _, members := range f {
-		if slices.ContainsFunc(members, set.covers) {
-			all = append(all, members...)
+// equivalents are the members of the families that atoms meet.
+func (f *families) equivalents(list []atom) []atom {
+	met := map[int]bool{}
+	for _, a := range list {
+		for _, i := range f.met(a) {
+			met[i] = true
 		}
+	}
+	var all []atom
+	for _, i := range slices.Sorted(maps.Keys(met)) {
+		all = append(all, f.members[i]...)
 	}
 	return slices.DeleteFunc(all, excluded)
 }
 
-// reach are the requests that a hook is called for: those that its rules name and, with matchPolicy Equivalent, the
-// equivalents of those (SEMANTICS C13).
-func (f families) reach(h *match.Hook) []atom {
-	all := written(h)
-	if isEquivalent(h) {
-		all = append(all, f.of(newAtomSet(all))...)
+// meetsWhere reports whether an atom meets a family with a member that passes.
+func (f *families) meetsWhere(passes func(atom) bool) func(atom) bool {
+	known := map[int]bool{}
+	return func(a atom) bool {
+		return slices.ContainsFunc(f.met(a), func(i int) bool {
+			if _, ok := known[i]; !ok {
+				known[i] = slices.ContainsFunc(f.members[i], func(b atom) bool { return !excluded(b) && passes(b) })
+			}
+			return known[i]
+		})
 	}
-	return all
 }
 
 func (p *planner) covered(hooks []*match.Hook) atomSet {
@@ -136,15 +224,10 @@ func (p *planner) covered(hooks []*match.Hook) atomSet {
 	return newAtomSet(all)
 }
 
-// written are the requests that the rules of a hook name, less those that never come to the mesh.
-func written(h *match.Hook) []atom {
-	return slices.DeleteFunc(atoms(h.Rules()), excluded)
-}
-
-func writtenBy(hooks []*match.Hook) []atom {
+func (p *planner) writtenBy(hooks []*match.Hook) []atom {
 	var all []atom
 	for _, h := range hooks {
-		all = append(all, written(h)...)
+		all = append(all, p.written[h]...)
 	}
 	return all
 }

@@ -23,6 +23,8 @@ const (
 	CodeOwnNamespace = "danger-own-namespace"
 	// CodeTimeout: an entry gets less time than its hooks may need.
 	CodeTimeout = "timeout-budget"
+	// CodeWildcards: entries have wildcards where the rules of hooks have none, since the hooks name more than a plan has room for.
+	CodeWildcards = "entry-wildcards"
 	// CodeSystem: an entry brings writes of kube-system that none of its hooks selects (WiderEntries). Package lint reports it.
 	CodeSystem = "danger-kube-system"
 )
@@ -75,19 +77,35 @@ func groups(names []string) string {
 	return fmt.Sprintf("groups %q", names)
 }
 
+// maxNamesInVain bounds the resources that a finding names.
+const maxNamesInVain = 10
+
 // excluded reports resources that the hook names in vain.
 func (p *planner) excluded(h *match.Hook) {
 	var names []string
-	for _, a := range atoms(h.Rules()) {
-		if excluded(a) {
-			names = append(names, qualified(a))
+	for _, r := range h.Rules() {
+		groups := keep(r.APIGroups, func(group string) bool {
+			return slices.ContainsFunc(exclusions(), func(x exclusion) bool { return !x.namedOnly && slices.Contains(x.groups, group) })
+		})
+		slices.Sort(groups)
+		for _, group := range slices.Compact(groups) { // few, however many the rule names
+			for _, resource := range r.Resources {
+				if a := (atom{dimGroup: group, dimResource: resource}); excluded(a) {
+					names = append(names, qualified(a))
+				}
+			}
 		}
 	}
-	if len(names) > 0 {
-		slices.Sort(names)
-		p.warnf(h, CodeExcluded, "the hook is not called for %s: a cluster has to be able to write these whatever state the mesh is in",
-			strings.Join(slices.Compact(names), ", "))
+	if len(names) == 0 {
+		return
 	}
+	slices.Sort(names)
+	names, more := slices.Compact(names), ""
+	if n := len(names) - maxNamesInVain; n > 0 {
+		names, more = names[:maxNamesInVain], fmt.Sprintf(" and %d more", n)
+	}
+	p.warnf(h, CodeExcluded, "the hook is not called for %s%s: a cluster has to be able to write these whatever state the mesh is in",
+		strings.Join(names, ", "), more)
 }
 
 // selects reports whether a selector selects labels; nil selects all, and one that cannot be read none.

@@ -58,11 +58,23 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newPlanner(s, cluster, o)
+	return planWithin(func(most int) (*Registration, bool) {
+		p := newPlanner(s, cluster, o, most)
+		if p.tooMany {
+			return nil, false
+		}
+		r := p.plan(s)
+		return r, r.fits()
+	}), nil
+}
+
+// plan makes the registration of the hooks that the planner has resolved.
+func (p *planner) plan(s *match.Snapshot) *Registration {
 	validating := p.hooks(s, admissionv1.Stage_STAGE_VALIDATE)
 	mutating := p.hooks(s, admissionv1.Stage_STAGE_MUTATE)
 	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })
 	p.inspect(append(slices.Clone(mutating), validating...))
+	p.widened()
 
 	r := &Registration{
 		Mutating:   &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeMeta("MutatingWebhookConfiguration"), ObjectMeta: p.meta()},
@@ -76,7 +88,7 @@ func Plan(s *match.Snapshot, cluster string, o Options) (*Registration, error) {
 		r.Validating.Webhooks = append(r.Validating.Webhooks, p.validating(e))
 	}
 	r.Findings = p.findings
-	return r, nil
+	return r
 }
 
 // planner makes one registration, and collects its findings.
@@ -85,24 +97,19 @@ type planner struct {
 	cluster  string
 	planned  []*match.Hook
 	bypass   *match.Bypass // nil exempts nothing
+	most     int           // combinations of one rule
+	tooMany  bool          // hooks name more than there is room for
 	families families
+	written  map[*match.Hook][]atom // the requests that its rules name, less those that never come to the mesh
 	reach    map[*match.Hook][]atom // the requests that each hook covers, in all versions
 	findings []match.Finding
 }
 
-func newPlanner(s *match.Snapshot, cluster string, o Options) *planner {
+func newPlanner(s *match.Snapshot, cluster string, o Options, most int) *planner {
 	serving := keep(s.Hooks(), func(h *match.Hook) bool { return h.Serves(cluster) })
-	p := &planner{options: o, cluster: cluster, planned: s.EntryHooks(cluster), bypass: s.Bypass(cluster)}
+	p := &planner{options: o, cluster: cluster, planned: s.EntryHooks(cluster), bypass: s.Bypass(cluster), most: most}
 	p.resolve(serving)
 	return p
-}
-
-// resolve finds the requests that hooks of the cluster cover.
-func (p *planner) resolve(serving []*match.Hook) {
-	p.families, p.reach = newFamilies(p.options.Equivalents, serving), make(map[*match.Hook][]atom, len(serving))
-	for _, h := range serving {
-		p.reach[h] = p.families.reach(h)
-	}
 }
 
 // hooks are those of a stage that the cluster's reviews reach.

@@ -1,9 +1,8 @@
 package registration
 
 import (
-	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -25,84 +24,40 @@ const (
 	dimensions
 )
 
-// atom is the smallest rule: one word per dimension. Operation and scope are concrete; group, version and the two halves
-// of the resource may be wildcards.
-type atom [dimensions]string
-
 // cube is a rule as one sorted set of words per dimension: the requests of every combination.
 type cube [dimensions][]string
 
-// covers reports whether every request of b is one of a.
-func (a atom) covers(b atom) bool {
-	ar, as := splitResource(a[dimResource])
-	br, bs := splitResource(b[dimResource])
-	return a[dimOperation] == b[dimOperation] && a[dimScope] == b[dimScope] &&
-		within(b[dimGroup], a[dimGroup]) && within(b[dimVersion], a[dimVersion]) && within(br, ar) && within(bs, as) &&
-		(ar == br || !namedOnly(b))
-}
-
-// overlaps reports whether some request is one of both.
-func (a atom) overlaps(b atom) bool {
-	ar, as := splitResource(a[dimResource])
-	br, bs := splitResource(b[dimResource])
-	return a[dimOperation] == b[dimOperation] && a[dimScope] == b[dimScope] &&
-		meet(a[dimGroup], b[dimGroup]) && meet(a[dimVersion], b[dimVersion]) && meet(ar, br) && meet(as, bs) &&
-		(ar == br || !match.NamedOnly(b[dimGroup], br) && !match.NamedOnly(a[dimGroup], ar))
-}
-
-// wild reports whether the atom may cover others than itself.
-func (a atom) wild() bool {
-	return a[dimGroup] == wildcard || a[dimVersion] == wildcard || strings.Contains(a[dimResource], wildcard)
-}
-
-func within(name, in string) bool { return in == wildcard || in == name }
-
-func meet(a, b string) bool { return a == wildcard || b == wildcard || a == b }
-
-// splitResource is splitResource of k8s.io/apiserver's predicates/rules: "pods" is the resource itself, "pods/*" also its
-// subresources, "*" every resource without subresources (SEMANTICS C15).
-func splitResource(s string) (resource, sub string) {
-	resource, sub, _ = strings.Cut(s, "/")
-	return resource, sub
-}
-
-// atomSet is the requests of some atoms.
-type atomSet struct {
-	all  map[atom]bool
-	wild []atom
-}
-
-func newAtomSet(list []atom) atomSet {
-	s := atomSet{all: make(map[atom]bool, len(list))}
-	for _, a := range list {
-		if a.wild() && !s.all[a] {
-			s.wild = append(s.wild, a)
-		}
-		s.all[a] = true
-	}
-	return s
-}
-
-// covers reports whether one atom of the set covers a.
-func (s atomSet) covers(a atom) bool {
-	return s.all[a] || slices.ContainsFunc(s.wild, func(w atom) bool { return w.covers(a) })
-}
-
-// overlaps reports whether some request of a is one of the set.
-func (s atomSet) overlaps(a atom) bool { return s.covers(a) || len(s.common(a)) > 0 }
-
-// common are the atoms of the set that overlap with a, which it does not cover, in any order.
-func (s atomSet) common(a atom) []atom {
-	if !a.wild() {
-		return nil
-	}
-	var all []atom
-	for b := range s.all {
-		if b.overlaps(a) {
-			all = append(all, b)
+// wider are rules of at most so many combinations each, by the lengths of their lists, that cover the requests of rules and more. A
+// rule gets wildcards for its versions first, then for its groups, then for its resources: then it has as few combinations as it can.
+func wider(rules []admissionregistrationv1.RuleWithOperations, most int) []admissionregistrationv1.RuleWithOperations {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		over := func() bool { return match.Combinations(rules[i:i+1]) > most }
+		if r := &rules[i]; over() {
+			if r.APIVersions = []string{wildcard}; over() {
+				r.APIGroups = []string{wildcard}
+			}
+			if over() {
+				r.Resources = widerResources(r.Resources)
+			}
 		}
 	}
-	return all
+	return rules
+}
+
+// widerResources are a wildcard for resources, and those among them that it does not cover.
+func widerResources(resources []string) []string {
+	wide := []string{wildcard}
+	for _, r := range resources {
+		resource, sub := splitResource(r)
+		if sub != "" {
+			wide[0] = wildcard + "/" + wildcard
+		}
+		if every := resource + "/" + wildcard; namedOnly(atom{dimGroup: wildcard, dimResource: r}) && !slices.Contains(wide, every) {
+			wide = append(wide, every)
+		}
+	}
+	return wide
 }
 
 // atoms takes rules apart; operations and scopes become what their wildcards stand for.
@@ -176,8 +131,12 @@ func (c cube) rule() admissionregistrationv1.RuleWithOperations {
 // rules puts atoms together to few rules that cover the same requests, in a stable order. No rule holds a word beside a
 // wildcard that stands for it, which Kubernetes would refuse: the atom of such a word is covered, and left out.
 func rules(list []atom) []admissionregistrationv1.RuleWithOperations {
+	set := newAtomSet(list)
 	var cubes []cube
-	for _, a := range uncovered(list) {
+	for _, a := range set.list() {
+		if set.coversWidely(a) {
+			continue
+		}
 		var c cube
 		for d, word := range a {
 			c[d] = []string{word}
@@ -194,18 +153,6 @@ func rules(list []atom) []admissionregistrationv1.RuleWithOperations {
 	}
 	return out
 }
-
-// uncovered are the atoms that no other one covers, each once, in order.
-func uncovered(list []atom) []atom {
-	set := newAtomSet(list)
-	left := slices.DeleteFunc(slices.Collect(maps.Keys(set.all)), func(a atom) bool {
-		return slices.ContainsFunc(set.wild, func(w atom) bool { return w != a && w.covers(a) })
-	})
-	slices.SortFunc(left, compareAtoms)
-	return left
-}
-
-func compareAtoms(a, b atom) int { return slices.Compare(a[:], b[:]) }
 
 // merge joins the cubes that differ in one dimension alone, unless that would put a name beside a wildcard that does not stand
 // for it.
@@ -226,18 +173,30 @@ func merge(cubes []cube, dimension int) []cube {
 		i, ok := at[key]
 		if !ok {
 			at[key] = len(merged)
+			c[dimension] = slices.Clone(c[dimension])
 			merged = append(merged, c)
 			continue
 		}
-		words := append(slices.Clone(merged[i][dimension]), c[dimension]...)
-		slices.Sort(words)
-		merged[i][dimension] = slices.Compact(words)
+		merged[i][dimension] = append(merged[i][dimension], c[dimension]...)
+	}
+	for i := range merged {
+		slices.Sort(merged[i][dimension])
+		merged[i][dimension] = slices.Compact(merged[i][dimension])
 	}
 	return merged
 }
 
-// but is a text that is the same for cubes that are the same but for one dimension.
+// but is a text that is the same for cubes that are the same but for one dimension, and for no others.
 func (c cube) but(dimension int) string {
-	c[dimension] = nil
-	return fmt.Sprintf("%q", c)
+	var text strings.Builder
+	for d, words := range c {
+		if d == dimension {
+			continue
+		}
+		for _, word := range words {
+			text.WriteString(strconv.Itoa(len(word)) + ":" + word)
+		}
+		text.WriteByte(';')
+	}
+	return text.String()
 }

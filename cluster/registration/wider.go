@@ -37,8 +37,11 @@ func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) [
 	if len(validating)+len(mutating)+len(again) == 0 {
 		return nil
 	}
-	p := &planner{bypass: bypass}
-	p.resolve(hooks)
+	p := planWithin(func(most int) (*planner, bool) {
+		p := &planner{bypass: bypass, most: most}
+		p.resolve(hooks)
+		return p, !p.tooMany
+	})
 	var wider []WiderEntry
 	for _, e := range slices.Concat(
 		p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again),
