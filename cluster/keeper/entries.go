@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 const (
@@ -184,7 +185,7 @@ func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]r
 		return e.wanted, nil
 	}
 	options.Equivalents, options.CABundle = e.families, bundle
-	plan, err := registration.Plan(now.Snapshot, e.cluster, options)
+	plan, err := e.k.plan(now.Snapshot, e.cluster, options)
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +197,13 @@ func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]r
 		}
 	}
 	return changes, err
+}
+
+// plan plans the entries of one cluster at a time.
+func (k *Keeper) plan(s *match.Snapshot, cluster string, o registration.Options) (*registration.Registration, error) {
+	k.planning.Lock()
+	defer k.planning.Unlock()
+	return registration.Plan(s, cluster, o)
 }
 
 // read reads the objects of a name, and writes them once more if it is time, unless dryRun is given.

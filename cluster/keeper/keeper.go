@@ -111,6 +111,7 @@ func (s *State) Lacking(of *match.Snapshot) []*match.Hook {
 type Keeper struct {
 	o        Options
 	attempts *prometheus.CounterVec
+	planning sync.Mutex // held while the entries of a cluster are planned, so that the memory for it is needed once
 
 	mu     sync.Mutex
 	states map[string]State

@@ -16,8 +16,11 @@ import (
 const (
 	// CodeEntriesUnchecked is the code where there are too many hooks and clusters to look at the entries of each cluster.
 	CodeEntriesUnchecked = "entries-unchecked"
-	// MaxEntryHooks bounds the hooks whose entries are planned in one look, those of each cluster counted.
+	// MaxEntryHooks bounds the hooks whose entries are planned in one look, those of each cluster counted. A hook whose rules name more than
+	// combinationsOfAHook counts as several.
 	MaxEntryHooks = 10_000
+	// combinationsOfAHook are those of MaxEntryHooks hooks if they name all that a configuration may.
+	combinationsOfAHook = config.MaxTotalCombinations / MaxEntryHooks
 )
 
 // EntryDangers finds entries that fail closed and bring writes that a cluster needs in kube-system to repair itself, though no hook of
@@ -70,11 +73,15 @@ func (c *entryChecker) check(cluster string, hooks []*match.Hook, bypass *match.
 	if !slices.ContainsFunc(hooks, c.about) {
 		return
 	}
-	if len(hooks) > c.room {
+	counted := 0
+	for _, h := range hooks {
+		counted += max(1, match.Combinations(h.Rules())/combinationsOfAHook)
+	}
+	if counted > c.room {
 		c.unchecked = append(c.unchecked, cluster)
 		return
 	}
-	c.room -= len(hooks)
+	c.room -= counted
 	for _, e := range registration.WiderEntries(hooks, bypass, metav1.NamespaceSystem) {
 		i := slices.IndexFunc(c.writes, func(w write) bool { return c.brings(&e, &w) })
 		h := c.subject(&e)

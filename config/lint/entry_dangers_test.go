@@ -119,3 +119,16 @@ func TestEntriesAreLookedAtForSoManyHooks(t *testing.T) {
 		t.Errorf("past the limit: %s", got)
 	}
 }
+
+func TestAHookThatNamesMuchCountsAsSeveralOfTheEntriesThatAreLookedAt(t *testing.T) {
+	much := strings.Replace(pods, "apiVersions: [v1]", "apiVersions: [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10]", 1) // 20 combinations count as 2
+	documents := []string{configuration("Validating", "p",
+		hook("a.a", much, fmt.Sprintf(notByName, ""), "failurePolicy: Fail"), hook("b.b", pods, byLabel, "failurePolicy: Fail")), fmt.Sprintf(ownCluster, "")}
+	const danger = "danger-kube-system ValidatingWebhookConfiguration/p webhooks[0].namespaceSelector"
+	if got := entryDangersWithin(t, 3, everyHook, documents...); strings.Join(got, "\n") != danger {
+		t.Errorf("at the limit: %s", got)
+	}
+	if got := entryDangersWithin(t, 2, everyHook, documents...); strings.Join(got, "\n") != "entries-unchecked Cluster/c" {
+		t.Errorf("past the limit: %s", got)
+	}
+}
