@@ -5,16 +5,20 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // NewLogger makes the logger of a process. The format is "text" or "json", empty is text; the level is the least severe
-// one that is written, "debug", "info", "warn" or "error", empty is info. The error names the known words.
+// one that is written, "debug", "info", "warn" or "error", empty is info. No line holds a capability, a token or a password. The error names
+// the known words.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {
 		return nil, err
 	}
 	options := &slog.HandlerOptions{Level: least}
+	w = identity.RedactTo(w)
 	switch format {
 	case "text", "":
 		return slog.New(slog.NewTextHandler(w, options)), nil

@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 const (
@@ -45,7 +47,7 @@ func trimmed(s *metav1.Status, code int) *metav1.Status {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code),
 		Reason: metav1.StatusReason(identifier(string(s.Reason))), Message: fmt.Sprintf("the API server answered HTTP %d", code),
 	}
-	if text := printable(s.Message, maxMessage); text != "" {
+	if text := printable(identity.Redact(s.Message), maxMessage); text != "" { // it quotes the URL of an entry that failed
 		short.Message += fmt.Sprintf(": %q", text)
 	}
 	if s.Details == nil {

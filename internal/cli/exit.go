@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/identity"
 )
 
 // Exit codes.
@@ -59,7 +61,7 @@ func exitCode(err error, notes io.Writer) int {
 	coded := &CodedError{Err: err, Code: ExitError}
 	errors.As(err, &coded)
 	if coded.Err != nil {
-		fmt.Fprintf(notes, "Error: %v\n", err)
+		fmt.Fprintf(notes, "Error: %s\n", identity.Redact(err.Error())) // an API server quotes URLs
 	}
 	return coded.Code
 }

@@ -3,12 +3,15 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
@@ -33,7 +36,13 @@ func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev)
 // appWithStore is startStore, for who wants to look inside.
 func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
 	t.Helper()
-	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
+	return observedAppWithStore(t, slog.New(slog.DiscardHandler), noop.NewTracerProvider(), change)
+}
+
+// observedAppWithStore is appWithStore with a log and spans.
+func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProvider, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
+	t.Helper()
+	a, d := observedApp(t, log, spans, func(d *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operator.Names = d.dir, []string{devAPIServer}
 		c.id = "test"
 		c.readyTimeout = time.Nanosecond // nobody serves the samples

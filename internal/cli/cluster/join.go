@@ -389,20 +389,12 @@ func (c *joinCommand) prove(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s\nNothing was registered, so that no write of the cluster depends on the mesh. Look at --url and --ca, at the way from the "+
 			"API server to the mesh, and whether each dispatcher runs with --allow-capabilities if there is no --identity. Then run the same command again",
-			c.redacted(err.Error()))
+			identity.Redact(err.Error()))
 	}
 	c.sayf("the mesh has judged a request of the API server at %s, which called %s, and knows it as %s; "+
 		"other API servers of the cluster were not tried", c.kube.Host, c.options.URL, c.name)
 	if answer != "" {
-		fmt.Fprintf(c.notes, "warning: the mesh refused that request, the dry-run creation of a Lease: %s\n", c.redacted(answer))
+		fmt.Fprintf(c.notes, "warning: the mesh refused that request, the dry-run creation of a Lease: %s\n", identity.Redact(answer))
 	}
 	return nil
-}
-
-// redacted is the text of an API server, which quotes the URL, without the capability.
-func (c *joinCommand) redacted(text string) string {
-	if c.options.Capability.IsZero() {
-		return text
-	}
-	return strings.ReplaceAll(text, c.options.Capability.Reveal(), c.options.Capability.String())
 }
