@@ -47,6 +47,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	o := h.known() // a call may end before its turn
 	var exists *existsError
 	var full *FullError
+	var over *staged.FullError
 	switch {
 	case o.GetResult() != nil:
 		return denied(proto.CloneOf(o.GetResult())), outcomeRefused
@@ -58,6 +59,8 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 		return denied(deleted(h.base.GetKey())), outcomeDeleted
 	case errors.As(err, &exists):
 		return denied(alreadyExists(exists)), outcomeExists
+	case errors.As(err, &over):
+		return review.Fail(review.FailureOverload, "%w", over), outcomeFailed
 	case errors.As(err, &full):
 		return review.Fail(review.FailureTooLarge, "%w", full), outcomeFailed
 	case errors.Is(err, staged.ErrUnavailable):

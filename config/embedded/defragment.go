@@ -12,18 +12,23 @@ import (
 )
 
 const (
-	// defragmentInterval is how often it is looked whether the database nears its quota.
-	defragmentInterval = time.Minute
-	// crowded is the part of the quota, in percent, from which on it is defragmented.
-	crowded = 75
+	// DefragmentInterval is how often it is looked whether the database nears its quota.
+	DefragmentInterval = time.Minute
+	// crowded is the part of the quota, in percent, from which on it is defragmented: what staged objects may add to it in a minute stays below half.
+	crowded = 40
+	// tight is the part of the quota, in percent, that leaves little room for changes of the configuration.
+	tight = 75
 	// worthwhile is the part of the database, in percent, that has to be free for it to be written anew.
 	worthwhile = 10
 )
 
+// Quota is the most bytes that the database may have.
+func (s *Server) Quota() int64 { return s.quota }
+
 // Run keeps the database below its quota until ctx ends: when it nears its quota, old versions are dropped and the file is written
 // anew without them, and etcd takes writes again if it had stopped to. It is called once.
 func (s *Server) Run(ctx context.Context) error {
-	t := time.NewTicker(defragmentInterval)
+	t := time.NewTicker(DefragmentInterval)
 	defer t.Stop()
 	for {
 		if err := s.Defragment(ctx); err != nil && ctx.Err() == nil {
@@ -65,7 +70,7 @@ func (s *Server) Defragment(ctx context.Context) error {
 			return err
 		}
 	}
-	if after*100 >= s.quota*crowded {
+	if after*100 >= s.quota*tight {
 		return fmt.Errorf("the configuration itself takes %d bytes, and the quota is %d: raise --store-quota", after, s.quota)
 	}
 	return nil

@@ -69,13 +69,25 @@ func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatche
 		return nil, err
 	}
 	defer leave()
-	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(m.dispatchers), NoStore: !s.hasStore()}
+	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(m.dispatchers), NoStore: !s.hasStore(), Store: s.storeUsage()}
 	for i := range m.dispatchers {
 		if !reached(&m.dispatchers[i], m.state.Revision) {
 			out.Behind = append(out.Behind, m.dispatchers[i].ID)
 		}
 	}
 	return out, nil
+}
+
+// storeUsage is how full the store is; nil if that is unknown.
+func (s *Service) storeUsage() *configv1.StoreUsage {
+	if s.o.StoreUsage == nil {
+		return nil
+	}
+	u := s.o.StoreUsage()
+	if u == nil {
+		return nil
+	}
+	return &configv1.StoreUsage{InUseBytes: u.InUse, QuotaBytes: u.Quota, Full: u.Full}
 }
 
 // ListChanges implements configv1.ConfigServiceServer.

@@ -71,6 +71,8 @@ type Options struct {
 	Decoder *config.Decoder
 	// Backup writes the whole store; nil when the store is not ours to back up. It may be called concurrently.
 	Backup func(w io.Writer) error
+	// StoreUsage returns how full the store is; nil if that is unknown. It may be called concurrently.
+	StoreUsage func() *etcdstore.Usage
 	// Logger receives who changed what; nil logs nothing.
 	Logger *slog.Logger
 }

@@ -126,6 +126,9 @@ func (s *Service) answer(err error) error {
 	if refused := (*initializer.RefusedError)(nil); errors.As(err, &refused) {
 		return status.Error(codeOf(refused.Reason), refused.Message)
 	}
+	if full := (*staged.FullError)(nil); errors.As(err, &full) {
+		return status.Error(codes.ResourceExhausted, full.Error())
+	}
 	for _, known := range []struct {
 		is   error
 		code codes.Code

@@ -11,7 +11,7 @@ type instrumentation struct {
 	repaired prometheus.Counter
 }
 
-func newInstrumentation(c *cache, registry prometheus.Registerer) (*instrumentation, error) {
+func newInstrumentation(c *cache, b *budget, registry prometheus.Registerer) (*instrumentation, error) {
 	i := &instrumentation{repaired: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "portcullis_staged_objects_repaired_total",
 		Help: "Staged objects that this dispatcher has deleted, since they had no lease or were too old.",
@@ -19,19 +19,21 @@ func newInstrumentation(c *cache, registry prometheus.Registerer) (*instrumentat
 	if registry == nil {
 		return i, nil
 	}
-	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c)))
+	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c, b)))
 }
 
 // collector shows the staged objects of all dispatchers. There is a series for each cluster that has something staged: never more than
 // there are clusters that may send reviews.
 type collector struct {
 	cache                           *cache
+	budget                          *budget
+	inUse, quota, full, written     *prometheus.Desc
 	objects, bytes, unread, watches *prometheus.Desc
 }
 
-func newCollector(c *cache) *collector {
+func newCollector(c *cache, b *budget) *collector {
 	return &collector{
-		cache: c,
+		cache: c, budget: b,
 		objects: prometheus.NewDesc("portcullis_staged_objects",
 			"Objects of a cluster that all dispatchers have staged now.", []string{"cluster"}, nil),
 		bytes: prometheus.NewDesc("portcullis_staged_object_bytes",
@@ -39,12 +41,17 @@ func newCollector(c *cache) *collector {
 		unread: prometheus.NewDesc("portcullis_staged_objects_unreadable",
 			"Staged objects that this dispatcher cannot decrypt or decode.", nil, nil),
 		watches: prometheus.NewDesc("portcullis_staged_watches", "Watches of staged objects that this dispatcher serves now.", nil, nil),
+		inUse:   prometheus.NewDesc("portcullis_store_bytes", "Bytes of the database of etcd that hold something, also old versions.", nil, nil),
+		quota:   prometheus.NewDesc("portcullis_store_quota_bytes", "Most bytes that the database of etcd may have.", nil, nil),
+		full:    prometheus.NewDesc("portcullis_store_full", "1 while etcd has its alarm NOSPACE, and takes no writes.", nil, nil),
+		written: prometheus.NewDesc("portcullis_staged_written_bytes",
+			"Bytes of staged objects that this dispatcher has written within the retention of etcd, by cluster.", []string{"cluster"}, nil),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.objects, c.bytes, c.unread, c.watches} {
+	for _, d := range []*prometheus.Desc{c.objects, c.bytes, c.unread, c.watches, c.inUse, c.quota, c.full, c.written} {
 		out <- d
 	}
 }
@@ -61,6 +68,18 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.bytes, n.bytes)
 	gauge(c.unread, n.unread)
 	gauge(c.watches, n.watches)
+	for cluster, bytes := range c.budget.ledger.Clusters() {
+		gauge(c.written, int(bytes), cluster)
+	}
+	if u := c.budget.usage.Load(); u != nil {
+		full := 0
+		if u.Full {
+			full = 1
+		}
+		gauge(c.inUse, int(u.InUse))
+		gauge(c.quota, int(u.Quota))
+		gauge(c.full, full)
+	}
 }
 
 // counts are numbers of a cache.

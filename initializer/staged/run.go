@@ -33,6 +33,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var repairing sync.WaitGroup
 	defer repairing.Wait()
 	repairing.Go(func() { s.keepRepaired(ctx) })
+	repairing.Go(func() { s.measure(ctx) })
 	for failing := false; ctx.Err() == nil; {
 		followed, err := s.follow(ctx)
 		if ctx.Err() == nil && (followed || !failing) {

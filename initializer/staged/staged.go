@@ -66,6 +66,13 @@ type Options struct {
 	// RepairAfter is the age of an object that is deleted, also if another dispatcher has staged it; 0 means DefaultRepairAfter. Objects without a lease are
 	// deleted at any age.
 	RepairAfter time.Duration
+	// WrittenBytes bounds the bytes that are written within Retention for all clusters; 0 means DefaultWrittenBytes. A cluster writes at most as much as
+	// it leaves free.
+	WrittenBytes int64
+	// Retention is how long etcd keeps old versions; 0 means DefaultRetention.
+	Retention time.Duration
+	// Now is the clock of Retention; nil means time.Now.
+	Now func() time.Time
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
 	// Logger receives what etcd refuses, and objects that cannot be read; nil logs nothing.
@@ -77,6 +84,7 @@ type Store struct {
 	options Options // complete
 	prefix  string  // of the keys of objects
 	cache   *cache
+	budget  *budget
 	metrics *instrumentation
 }
 
@@ -95,8 +103,15 @@ func New(o Options) (*Store, error) {
 	}
 	o.RepairAfter = cmp.Or(o.RepairAfter, DefaultRepairAfter)
 	s := &Store{options: o, prefix: o.Prefix + "staged/", cache: newCache()}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	var err error
-	if s.metrics, err = newInstrumentation(s.cache, o.Metrics); err != nil {
+	s.budget, err = newBudget(cmp.Or(o.WrittenBytes, DefaultWrittenBytes), cmp.Or(o.Retention, DefaultRetention), o.Now)
+	if err != nil {
+		return nil, fmt.Errorf("staged: %w", err)
+	}
+	if s.metrics, err = newInstrumentation(s.cache, s.budget, o.Metrics); err != nil {
 		return nil, fmt.Errorf("staged: %w", err)
 	}
 	return s, nil

@@ -18,7 +18,7 @@ import (
 // Create stages an object under a new lease, which lasts for ttl, rounded up to whole seconds. It returns the object with its
 // resource version. While etcd has no leader, it waits for one until ctx ends.
 //
-// Errors: *ExistsError, ErrUnavailable. After an error nothing stays staged, at the latest when the lease has ended.
+// Errors: *ExistsError, *FullError, ErrUnavailable. After an error nothing stays staged, at the latest when the lease has ended.
 func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl time.Duration) (*initializerv1.StagedObject, LeaseID, error) {
 	key := keyOf(s.prefix, o.GetKey())
 	if s.cache.has(key) { // a CREATE that is repeated while its object is held costs etcd a read, and no lease
@@ -27,6 +27,9 @@ func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl t
 		}
 	}
 	value, err := s.encode(key, o)
+	if err == nil {
+		err = s.budget.spend(o.GetKey().GetCluster(), len(value))
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -59,7 +62,7 @@ func (s *Store) exists(there *mvccpb.KeyValue) error {
 // Update replaces the object of a key, and keeps its lease. It returns next with its resource version. The key of next is not
 // looked at. While etcd has no leader, it waits for one until ctx ends.
 //
-// Errors: ErrNotFound, ErrConflict, ErrUnavailable (the write may have been made).
+// Errors: ErrNotFound, ErrConflict, *FullError, ErrUnavailable (the write may have been made).
 func (s *Store) Update(
 	ctx context.Context, key *initializerv1.StagedKey, resourceVersion string, next *initializerv1.StagedObject,
 ) (*initializerv1.StagedObject, error) {
@@ -69,6 +72,9 @@ func (s *Store) Update(
 	}
 	name := keyOf(s.prefix, key)
 	value, err := s.encode(name, next)
+	if err == nil {
+		err = s.budget.spend(key.GetCluster(), len(value))
+	}
 	if err != nil {
 		return nil, err
 	}

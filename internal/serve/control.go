@@ -59,7 +59,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 		Objects: objects, Status: c.ownStatus, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Decoder: s.decoder, Latencies: a.latencies,
-		Shadows: a.shadows,
+		Shadows: a.shadows, StoreUsage: a.storeUsage(),
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/portcullis-mesh/portcullis/config/embedded"
+	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/initializer"
@@ -22,6 +25,8 @@ type initializerConfig struct {
 	keys        string // file; empty for none
 	limits      initializer.Limits
 	repairAfter time.Duration
+	written     int64         // 0: by the quota of the store
+	retention   time.Duration // 0: that of the store
 }
 
 func (c *initializerConfig) bind(f *pflag.FlagSet) {
@@ -38,11 +43,19 @@ func (c *initializerConfig) bind(f *pflag.FlagSet) {
 		"largest object that is held, in bytes; etcd has a limit of its own (--max-request-bytes)")
 	f.DurationVar(&c.repairAfter, "initializer-repair-after", staged.DefaultRepairAfter,
 		"age of a staged object that is deleted whoever has staged it, longer than any review; a minute is added for clocks that differ")
+	f.Int64Var(&c.written, "initializer-written-bytes", 0,
+		"most bytes of staged objects that are written to etcd within --initializer-retention, whose old versions fill it; a cluster never writes more "+
+			"than it leaves free for others (default: with --data-dir a tenth of --store-quota, else 512 MiB)")
+	f.DurationVar(&c.retention, "initializer-retention", 0,
+		"how long etcd keeps old versions (--auto-compaction-retention) (default: with --data-dir a minute, else 5m)")
 }
 
 func (c *initializerConfig) validate() error {
 	if c.repairAfter <= 0 {
 		return fmt.Errorf("--initializer-repair-after %s: must be longer than the longest review", c.repairAfter)
+	}
+	if c.written < 0 || c.retention < 0 {
+		return errors.New("--initializer-written-bytes and --initializer-retention must not be below zero")
 	}
 	l := c.limits
 	if l.Holds <= 0 || l.Bytes <= 0 || l.ObjectBytes <= 0 || l.HoldsPerCluster < 0 || l.BytesPerCluster < 0 {
@@ -75,9 +88,15 @@ func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheu
 			return nil, fmt.Errorf("--initializer-keys: %w", err)
 		}
 	}
-	i.store, err = staged.New(staged.Options{
-		Client: s.client, Prefix: prefix, Keys: i.keys, RepairAfter: c.repairAfter, Metrics: metrics, Logger: log,
-	})
+	o := staged.Options{
+		Client: s.client, Prefix: prefix, Keys: i.keys, RepairAfter: c.repairAfter, WrittenBytes: c.written, Retention: c.retention,
+		Metrics: metrics, Logger: log,
+	}
+	if s.embedded != nil {
+		o.WrittenBytes = cmp.Or(o.WrittenBytes, s.embedded.Quota()/10)
+		o.Retention = cmp.Or(o.Retention, embedded.DefragmentInterval)
+	}
+	i.store, err = staged.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +105,14 @@ func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheu
 		return nil, err
 	}
 	return i, nil
+}
+
+// storeUsage returns how full the store was last; nil without one.
+func (a *app) storeUsage() func() *etcdstore.Usage {
+	if a.initializers == nil {
+		return nil
+	}
+	return a.initializers.store.Usage
 }
 
 // Run follows the staged objects until ctx ends and the last hold has ended.

@@ -57,6 +57,11 @@ func TestWhatIsWrongInTheMeshIsReported(t *testing.T) {
 		{DispatcherId: "one", Judging: true, Version: "v1"}, {DispatcherId: "two", Judging: true}, {DispatcherId: "three"},
 	}})
 	r.dispatchers(&configv1.ListDispatchersResponse{})
+	for _, u := range []*configv1.StoreUsage{
+		nil, {InUseBytes: 50, QuotaBytes: 100}, {InUseBytes: 51, QuotaBytes: 100}, {InUseBytes: 100, QuotaBytes: 100, Full: true},
+	} {
+		r.store(u)
+	}
 	drifted := object("Cluster", "prod-1")
 	drifted.Findings = []*configv1.Finding{{Code: "entry-drift", Message: "made from another configuration"}}
 	not := &configv1.Condition{Type: "Served", Status: "False", Message: "served on 1 of 2 dispatchers"}
@@ -78,7 +83,7 @@ func TestWhatIsWrongInTheMeshIsReported(t *testing.T) {
 	r.served(objects)
 	r.entries(objects)
 	clitest.Golden(t, "mesh.txt", text(t, r))
-	if r.count(failed) != 4 || r.count(warning) != 6 {
+	if r.count(failed) != 5 || r.count(warning) != 7 {
 		t.Errorf("%d errors, %d warnings", r.count(failed), r.count(warning))
 	}
 }

@@ -26,6 +26,7 @@ func (r *report) mesh(ctx context.Context, client configv1.ConfigServiceClient) 
 		return err
 	}
 	r.dispatchers(dispatchers)
+	r.store(dispatchers.GetStore())
 	objects, err := client.List(ctx, &configv1.ListRequest{})
 	if err != nil {
 		return err
@@ -55,6 +56,24 @@ func (r *report) dispatchers(answer *configv1.ListDispatchersResponse) {
 		default:
 			r.ok(configuration, description, "version "+d.GetVersion())
 		}
+	}
+}
+
+// store checks that etcd takes writes, and has room for more.
+func (r *report) store(u *configv1.StoreUsage) {
+	const description = "the store has room"
+	detail := fmt.Sprintf("%d of %d bytes in use", u.GetInUseBytes(), u.GetQuotaBytes())
+	switch {
+	case u == nil:
+	case u.GetFull():
+		r.fail(configuration, description, errors.New("etcd has the alarm NOSPACE and takes no writes, "+detail),
+			"an embedded store makes room within a minute, or needs a larger --store-quota; of an external etcd compact and defragment the members, "+
+				"or raise --quota-backend-bytes, then `etcdctl alarm disarm`")
+	case u.GetInUseBytes() > u.GetQuotaBytes()/2:
+		r.warn(configuration, description, detail+": above half no CREATE is held for initializers",
+			"compact more often (--auto-compaction-retention), or raise the quota")
+	default:
+		r.ok(configuration, description, detail)
 	}
 }
 

@@ -150,7 +150,7 @@ func (x Host_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Host_State.Descriptor instead.
 func (Host_State) EnumDescriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22, 0}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23, 0}
 }
 
 // Whether a hook is called.
@@ -211,7 +211,7 @@ func (x Hook_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Hook_State.Descriptor instead.
 func (Hook_State) EnumDescriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{26, 0}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // ConfigKey identifies an object.
@@ -1558,7 +1558,9 @@ type ListDispatchersResponse struct {
 	// Ids of those that have not applied yet what the store holds now.
 	Behind []string `protobuf:"bytes,2,rep,name=behind,proto3" json:"behind,omitempty"`
 	// Whether there is no store, by which dispatchers know each other: the list has only the one that answers.
-	NoStore       bool `protobuf:"varint,3,opt,name=no_store,json=noStore,proto3" json:"no_store,omitempty"`
+	NoStore bool `protobuf:"varint,3,opt,name=no_store,json=noStore,proto3" json:"no_store,omitempty"`
+	// How full the store is; absent without one, and until etcd has answered.
+	Store         *StoreUsage `protobuf:"bytes,4,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1614,6 +1616,77 @@ func (x *ListDispatchersResponse) GetNoStore() bool {
 	return false
 }
 
+func (x *ListDispatchersResponse) GetStore() *StoreUsage {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+// StoreUsage is how full the database of etcd is.
+type StoreUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of the database that hold something, also old versions until they are compacted.
+	InUseBytes int64 `protobuf:"varint,1,opt,name=in_use_bytes,json=inUseBytes,proto3" json:"in_use_bytes,omitempty"`
+	// Most bytes that it may have.
+	QuotaBytes int64 `protobuf:"varint,2,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`
+	// Whether etcd has its alarm NOSPACE: it takes no writes.
+	Full          bool `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreUsage) Reset() {
+	*x = StoreUsage{}
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreUsage) ProtoMessage() {}
+
+func (x *StoreUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreUsage.ProtoReflect.Descriptor instead.
+func (*StoreUsage) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *StoreUsage) GetInUseBytes() int64 {
+	if x != nil {
+		return x.InUseBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetQuotaBytes() int64 {
+	if x != nil {
+		return x.QuotaBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
 // ListHostsRequest asks for hosts.
 type ListHostsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1629,7 +1702,7 @@ type ListHostsRequest struct {
 
 func (x *ListHostsRequest) Reset() {
 	*x = ListHostsRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1714,7 @@ func (x *ListHostsRequest) String() string {
 func (*ListHostsRequest) ProtoMessage() {}
 
 func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[20]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1727,7 @@ func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsRequest.ProtoReflect.Descriptor instead.
 func (*ListHostsRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{20}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListHostsRequest) GetHook() string {
@@ -1693,7 +1766,7 @@ type ListHostsResponse struct {
 
 func (x *ListHostsResponse) Reset() {
 	*x = ListHostsResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1778,7 @@ func (x *ListHostsResponse) String() string {
 func (*ListHostsResponse) ProtoMessage() {}
 
 func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[21]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1791,7 @@ func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsResponse.ProtoReflect.Descriptor instead.
 func (*ListHostsResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{21}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListHostsResponse) GetHosts() []*Host {
@@ -1781,7 +1854,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1866,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[22]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1879,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{22}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Host) GetHost() string {
@@ -1927,7 +2000,7 @@ type HookRef struct {
 
 func (x *HookRef) Reset() {
 	*x = HookRef{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2012,7 @@ func (x *HookRef) String() string {
 func (*HookRef) ProtoMessage() {}
 
 func (x *HookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[23]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2025,7 @@ func (x *HookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookRef.ProtoReflect.Descriptor instead.
 func (*HookRef) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{23}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HookRef) GetObject() *ConfigKey {
@@ -1980,7 +2053,7 @@ type ListHooksRequest struct {
 
 func (x *ListHooksRequest) Reset() {
 	*x = ListHooksRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2065,7 @@ func (x *ListHooksRequest) String() string {
 func (*ListHooksRequest) ProtoMessage() {}
 
 func (x *ListHooksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[24]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2078,7 @@ func (x *ListHooksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHooksRequest.ProtoReflect.Descriptor instead.
 func (*ListHooksRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{24}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListHooksRequest) GetName() string {
@@ -2030,7 +2103,7 @@ type ListHooksResponse struct {
 
 func (x *ListHooksResponse) Reset() {
 	*x = ListHooksResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2115,7 @@ func (x *ListHooksResponse) String() string {
 func (*ListHooksResponse) ProtoMessage() {}
 
 func (x *ListHooksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[25]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2128,7 @@ func (x *ListHooksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHooksResponse.ProtoReflect.Descriptor instead.
 func (*ListHooksResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{25}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListHooksResponse) GetHooks() []*Hook {
@@ -2128,7 +2201,7 @@ type Hook struct {
 
 func (x *Hook) Reset() {
 	*x = Hook{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2213,7 @@ func (x *Hook) String() string {
 func (*Hook) ProtoMessage() {}
 
 func (x *Hook) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[26]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2226,7 @@ func (x *Hook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hook.ProtoReflect.Descriptor instead.
 func (*Hook) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{26}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Hook) GetHook() *HookRef {
@@ -2309,7 +2382,7 @@ type ListChangesRequest struct {
 
 func (x *ListChangesRequest) Reset() {
 	*x = ListChangesRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2394,7 @@ func (x *ListChangesRequest) String() string {
 func (*ListChangesRequest) ProtoMessage() {}
 
 func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[27]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2407,7 @@ func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListChangesRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{27}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListChangesRequest) GetKey() *ConfigKey {
@@ -2362,7 +2435,7 @@ type ListChangesResponse struct {
 
 func (x *ListChangesResponse) Reset() {
 	*x = ListChangesResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2447,7 @@ func (x *ListChangesResponse) String() string {
 func (*ListChangesResponse) ProtoMessage() {}
 
 func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[28]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2460,7 @@ func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListChangesResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{28}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListChangesResponse) GetChanges() []*Change {
@@ -2418,7 +2491,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2503,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[29]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2516,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{29}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetRevision() string {
@@ -2497,7 +2570,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2582,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[30]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2595,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{30}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{31}
 }
 
 // BackupResponse is a piece of it.
@@ -2536,7 +2609,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2621,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_config_proto_msgTypes[31]
+	mi := &file_portcullis_config_v1_config_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2634,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{31}
+	return file_portcullis_config_v1_config_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -2686,11 +2759,19 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x12serves_stale_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10servesStaleUntil\x12\x1c\n" +
 	"\taddresses\x18\n" +
 	" \x03(\tR\taddresses\"\x18\n" +
-	"\x16ListDispatchersRequest\"\x96\x01\n" +
+	"\x16ListDispatchersRequest\"\xce\x01\n" +
 	"\x17ListDispatchersResponse\x12H\n" +
 	"\vdispatchers\x18\x01 \x03(\v2&.portcullis.config.v1.DispatcherStatusR\vdispatchers\x12\x16\n" +
 	"\x06behind\x18\x02 \x03(\tR\x06behind\x12\x19\n" +
-	"\bno_store\x18\x03 \x01(\bR\anoStore\"X\n" +
+	"\bno_store\x18\x03 \x01(\bR\anoStore\x126\n" +
+	"\x05store\x18\x04 \x01(\v2 .portcullis.config.v1.StoreUsageR\x05store\"c\n" +
+	"\n" +
+	"StoreUsage\x12 \n" +
+	"\fin_use_bytes\x18\x01 \x01(\x03R\n" +
+	"inUseBytes\x12\x1f\n" +
+	"\vquota_bytes\x18\x02 \x01(\x03R\n" +
+	"quotaBytes\x12\x12\n" +
+	"\x04full\x18\x03 \x01(\bR\x04full\"X\n" +
 	"\x10ListHostsRequest\x12\x12\n" +
 	"\x04hook\x18\x01 \x01(\tR\x04hook\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1a\n" +
@@ -2808,7 +2889,7 @@ func file_portcullis_config_v1_config_proto_rawDescGZIP() []byte {
 }
 
 var file_portcullis_config_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_portcullis_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(WatchResponse_Type)(0),         // 0: portcullis.config.v1.WatchResponse.Type
 	(Host_State)(0),                 // 1: portcullis.config.v1.Host.State
@@ -2833,36 +2914,37 @@ var file_portcullis_config_v1_config_proto_goTypes = []any{
 	(*DispatcherStatus)(nil),        // 20: portcullis.config.v1.DispatcherStatus
 	(*ListDispatchersRequest)(nil),  // 21: portcullis.config.v1.ListDispatchersRequest
 	(*ListDispatchersResponse)(nil), // 22: portcullis.config.v1.ListDispatchersResponse
-	(*ListHostsRequest)(nil),        // 23: portcullis.config.v1.ListHostsRequest
-	(*ListHostsResponse)(nil),       // 24: portcullis.config.v1.ListHostsResponse
-	(*Host)(nil),                    // 25: portcullis.config.v1.Host
-	(*HookRef)(nil),                 // 26: portcullis.config.v1.HookRef
-	(*ListHooksRequest)(nil),        // 27: portcullis.config.v1.ListHooksRequest
-	(*ListHooksResponse)(nil),       // 28: portcullis.config.v1.ListHooksResponse
-	(*Hook)(nil),                    // 29: portcullis.config.v1.Hook
-	(*ListChangesRequest)(nil),      // 30: portcullis.config.v1.ListChangesRequest
-	(*ListChangesResponse)(nil),     // 31: portcullis.config.v1.ListChangesResponse
-	(*Change)(nil),                  // 32: portcullis.config.v1.Change
-	(*BackupRequest)(nil),           // 33: portcullis.config.v1.BackupRequest
-	(*BackupResponse)(nil),          // 34: portcullis.config.v1.BackupResponse
-	nil,                             // 35: portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	nil,                             // 36: portcullis.config.v1.Revision.SourcesEntry
-	nil,                             // 37: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
-	(*v1.Object)(nil),               // 38: portcullis.admission.v1.Object
-	(*timestamppb.Timestamp)(nil),   // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
+	(*StoreUsage)(nil),              // 23: portcullis.config.v1.StoreUsage
+	(*ListHostsRequest)(nil),        // 24: portcullis.config.v1.ListHostsRequest
+	(*ListHostsResponse)(nil),       // 25: portcullis.config.v1.ListHostsResponse
+	(*Host)(nil),                    // 26: portcullis.config.v1.Host
+	(*HookRef)(nil),                 // 27: portcullis.config.v1.HookRef
+	(*ListHooksRequest)(nil),        // 28: portcullis.config.v1.ListHooksRequest
+	(*ListHooksResponse)(nil),       // 29: portcullis.config.v1.ListHooksResponse
+	(*Hook)(nil),                    // 30: portcullis.config.v1.Hook
+	(*ListChangesRequest)(nil),      // 31: portcullis.config.v1.ListChangesRequest
+	(*ListChangesResponse)(nil),     // 32: portcullis.config.v1.ListChangesResponse
+	(*Change)(nil),                  // 33: portcullis.config.v1.Change
+	(*BackupRequest)(nil),           // 34: portcullis.config.v1.BackupRequest
+	(*BackupResponse)(nil),          // 35: portcullis.config.v1.BackupResponse
+	nil,                             // 36: portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	nil,                             // 37: portcullis.config.v1.Revision.SourcesEntry
+	nil,                             // 38: portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	(*v1.Object)(nil),               // 39: portcullis.admission.v1.Object
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 41: google.protobuf.Duration
 }
 var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	3,  // 0: portcullis.config.v1.ConfigObject.key:type_name -> portcullis.config.v1.ConfigKey
-	38, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
+	39, // 1: portcullis.config.v1.ConfigObject.manifest:type_name -> portcullis.admission.v1.Object
 	5,  // 2: portcullis.config.v1.ConfigObject.conditions:type_name -> portcullis.config.v1.Condition
 	7,  // 3: portcullis.config.v1.ConfigObject.findings:type_name -> portcullis.config.v1.Finding
-	39, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
-	35, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
-	36, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
+	40, // 4: portcullis.config.v1.ConfigObject.changed:type_name -> google.protobuf.Timestamp
+	36, // 5: portcullis.config.v1.ConfigObject.acknowledged:type_name -> portcullis.config.v1.ConfigObject.AcknowledgedEntry
+	37, // 6: portcullis.config.v1.Revision.sources:type_name -> portcullis.config.v1.Revision.SourcesEntry
 	3,  // 7: portcullis.config.v1.Finding.key:type_name -> portcullis.config.v1.ConfigKey
-	38, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
-	37, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
+	39, // 8: portcullis.config.v1.ApplyRequest.manifests:type_name -> portcullis.admission.v1.Object
+	38, // 9: portcullis.config.v1.ApplyRequest.expected_resource_versions:type_name -> portcullis.config.v1.ApplyRequest.ExpectedResourceVersionsEntry
 	4,  // 10: portcullis.config.v1.ApplyResponse.objects:type_name -> portcullis.config.v1.ConfigObject
 	6,  // 11: portcullis.config.v1.ApplyResponse.revision:type_name -> portcullis.config.v1.Revision
 	7,  // 12: portcullis.config.v1.ApplyResponse.findings:type_name -> portcullis.config.v1.Finding
@@ -2878,52 +2960,53 @@ var file_portcullis_config_v1_config_proto_depIdxs = []int32{
 	6,  // 22: portcullis.config.v1.WaitRequest.revision:type_name -> portcullis.config.v1.Revision
 	20, // 23: portcullis.config.v1.WaitResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
 	6,  // 24: portcullis.config.v1.DispatcherStatus.applied:type_name -> portcullis.config.v1.Revision
-	39, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
-	39, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
+	40, // 25: portcullis.config.v1.DispatcherStatus.said:type_name -> google.protobuf.Timestamp
+	40, // 26: portcullis.config.v1.DispatcherStatus.serves_stale_until:type_name -> google.protobuf.Timestamp
 	20, // 27: portcullis.config.v1.ListDispatchersResponse.dispatchers:type_name -> portcullis.config.v1.DispatcherStatus
-	25, // 28: portcullis.config.v1.ListHostsResponse.hosts:type_name -> portcullis.config.v1.Host
-	26, // 29: portcullis.config.v1.Host.hooks:type_name -> portcullis.config.v1.HookRef
-	1,  // 30: portcullis.config.v1.Host.state:type_name -> portcullis.config.v1.Host.State
-	39, // 31: portcullis.config.v1.Host.connected:type_name -> google.protobuf.Timestamp
-	40, // 32: portcullis.config.v1.Host.p50:type_name -> google.protobuf.Duration
-	40, // 33: portcullis.config.v1.Host.p99:type_name -> google.protobuf.Duration
-	3,  // 34: portcullis.config.v1.HookRef.object:type_name -> portcullis.config.v1.ConfigKey
-	29, // 35: portcullis.config.v1.ListHooksResponse.hooks:type_name -> portcullis.config.v1.Hook
-	6,  // 36: portcullis.config.v1.ListHooksResponse.revision:type_name -> portcullis.config.v1.Revision
-	26, // 37: portcullis.config.v1.Hook.hook:type_name -> portcullis.config.v1.HookRef
-	2,  // 38: portcullis.config.v1.Hook.state:type_name -> portcullis.config.v1.Hook.State
-	40, // 39: portcullis.config.v1.Hook.timeout:type_name -> google.protobuf.Duration
-	3,  // 40: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
-	32, // 41: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
-	39, // 42: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
-	3,  // 43: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
-	8,  // 44: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
-	10, // 45: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
-	12, // 46: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
-	14, // 47: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
-	16, // 48: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
-	18, // 49: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
-	21, // 50: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
-	23, // 51: portcullis.config.v1.ConfigService.ListHosts:input_type -> portcullis.config.v1.ListHostsRequest
-	27, // 52: portcullis.config.v1.ConfigService.ListHooks:input_type -> portcullis.config.v1.ListHooksRequest
-	30, // 53: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
-	33, // 54: portcullis.config.v1.ConfigService.Backup:input_type -> portcullis.config.v1.BackupRequest
-	9,  // 55: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
-	11, // 56: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
-	13, // 57: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
-	15, // 58: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
-	17, // 59: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
-	19, // 60: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
-	22, // 61: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
-	24, // 62: portcullis.config.v1.ConfigService.ListHosts:output_type -> portcullis.config.v1.ListHostsResponse
-	28, // 63: portcullis.config.v1.ConfigService.ListHooks:output_type -> portcullis.config.v1.ListHooksResponse
-	31, // 64: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
-	34, // 65: portcullis.config.v1.ConfigService.Backup:output_type -> portcullis.config.v1.BackupResponse
-	55, // [55:66] is the sub-list for method output_type
-	44, // [44:55] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	23, // 28: portcullis.config.v1.ListDispatchersResponse.store:type_name -> portcullis.config.v1.StoreUsage
+	26, // 29: portcullis.config.v1.ListHostsResponse.hosts:type_name -> portcullis.config.v1.Host
+	27, // 30: portcullis.config.v1.Host.hooks:type_name -> portcullis.config.v1.HookRef
+	1,  // 31: portcullis.config.v1.Host.state:type_name -> portcullis.config.v1.Host.State
+	40, // 32: portcullis.config.v1.Host.connected:type_name -> google.protobuf.Timestamp
+	41, // 33: portcullis.config.v1.Host.p50:type_name -> google.protobuf.Duration
+	41, // 34: portcullis.config.v1.Host.p99:type_name -> google.protobuf.Duration
+	3,  // 35: portcullis.config.v1.HookRef.object:type_name -> portcullis.config.v1.ConfigKey
+	30, // 36: portcullis.config.v1.ListHooksResponse.hooks:type_name -> portcullis.config.v1.Hook
+	6,  // 37: portcullis.config.v1.ListHooksResponse.revision:type_name -> portcullis.config.v1.Revision
+	27, // 38: portcullis.config.v1.Hook.hook:type_name -> portcullis.config.v1.HookRef
+	2,  // 39: portcullis.config.v1.Hook.state:type_name -> portcullis.config.v1.Hook.State
+	41, // 40: portcullis.config.v1.Hook.timeout:type_name -> google.protobuf.Duration
+	3,  // 41: portcullis.config.v1.ListChangesRequest.key:type_name -> portcullis.config.v1.ConfigKey
+	33, // 42: portcullis.config.v1.ListChangesResponse.changes:type_name -> portcullis.config.v1.Change
+	40, // 43: portcullis.config.v1.Change.at:type_name -> google.protobuf.Timestamp
+	3,  // 44: portcullis.config.v1.Change.keys:type_name -> portcullis.config.v1.ConfigKey
+	8,  // 45: portcullis.config.v1.ConfigService.Apply:input_type -> portcullis.config.v1.ApplyRequest
+	10, // 46: portcullis.config.v1.ConfigService.Delete:input_type -> portcullis.config.v1.DeleteRequest
+	12, // 47: portcullis.config.v1.ConfigService.Get:input_type -> portcullis.config.v1.GetRequest
+	14, // 48: portcullis.config.v1.ConfigService.List:input_type -> portcullis.config.v1.ListRequest
+	16, // 49: portcullis.config.v1.ConfigService.Watch:input_type -> portcullis.config.v1.WatchRequest
+	18, // 50: portcullis.config.v1.ConfigService.Wait:input_type -> portcullis.config.v1.WaitRequest
+	21, // 51: portcullis.config.v1.ConfigService.ListDispatchers:input_type -> portcullis.config.v1.ListDispatchersRequest
+	24, // 52: portcullis.config.v1.ConfigService.ListHosts:input_type -> portcullis.config.v1.ListHostsRequest
+	28, // 53: portcullis.config.v1.ConfigService.ListHooks:input_type -> portcullis.config.v1.ListHooksRequest
+	31, // 54: portcullis.config.v1.ConfigService.ListChanges:input_type -> portcullis.config.v1.ListChangesRequest
+	34, // 55: portcullis.config.v1.ConfigService.Backup:input_type -> portcullis.config.v1.BackupRequest
+	9,  // 56: portcullis.config.v1.ConfigService.Apply:output_type -> portcullis.config.v1.ApplyResponse
+	11, // 57: portcullis.config.v1.ConfigService.Delete:output_type -> portcullis.config.v1.DeleteResponse
+	13, // 58: portcullis.config.v1.ConfigService.Get:output_type -> portcullis.config.v1.GetResponse
+	15, // 59: portcullis.config.v1.ConfigService.List:output_type -> portcullis.config.v1.ListResponse
+	17, // 60: portcullis.config.v1.ConfigService.Watch:output_type -> portcullis.config.v1.WatchResponse
+	19, // 61: portcullis.config.v1.ConfigService.Wait:output_type -> portcullis.config.v1.WaitResponse
+	22, // 62: portcullis.config.v1.ConfigService.ListDispatchers:output_type -> portcullis.config.v1.ListDispatchersResponse
+	25, // 63: portcullis.config.v1.ConfigService.ListHosts:output_type -> portcullis.config.v1.ListHostsResponse
+	29, // 64: portcullis.config.v1.ConfigService.ListHooks:output_type -> portcullis.config.v1.ListHooksResponse
+	32, // 65: portcullis.config.v1.ConfigService.ListChanges:output_type -> portcullis.config.v1.ListChangesResponse
+	35, // 66: portcullis.config.v1.ConfigService.Backup:output_type -> portcullis.config.v1.BackupResponse
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_config_v1_config_proto_init() }
@@ -2937,7 +3020,7 @@ func file_portcullis_config_v1_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_config_v1_config_proto_rawDesc), len(file_portcullis_config_v1_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
