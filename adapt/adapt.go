@@ -35,6 +35,9 @@ const defaultTimeout = 10 * time.Second
 type Options struct {
 	// ReviewVersions are the admissionReviewVersions of the webhook, best first; nil means v1.
 	ReviewVersions []string
+	// SideEffects is as in the webhook configuration. With "None", or "NoneOnDryRun" in a dry run, a request that was lost with a kept
+	// connection is sent once more; empty means that the webhook may have side effects.
+	SideEffects string
 	// Path of the URL that [Handler] asks for; empty means "/". Forward has it in its address.
 	Path string
 	// RetryInterval is the least time before a call is sent again as the webhook asks; 0 means jsonreview.DefaultRetryInterval.
@@ -110,6 +113,8 @@ type exchange struct {
 	// The webhook may have seen the review: it has answered before, or there is a connection. net/http tries another connection
 	// only if nothing was written to the one before (shouldRetryRequest, for a POST).
 	answered, connected bool
+	kept                jsonreview.Kept
+	harmless            bool // the webhook may see the review twice
 }
 
 // judge is a hostsdk.Handler.
@@ -145,7 +150,9 @@ func (w *webhook) prepare(ctx context.Context, r *hostsdk.Request) (*exchange, e
 	}
 	uid := uuid.NewString()
 	return &exchange{
-		webhook: w, deadline: deadline, body: jsonreview.NewBody(encoded, uid),
+		webhook: w, deadline: deadline,
+		harmless: w.SideEffects == "None" || w.SideEffects == "NoneOnDryRun" && r.Admission().GetDryRun(),
+		body:     jsonreview.NewBody(encoded, uid),
 		question: jsonreview.Question{Stage: r.Stage, Version: version, UID: uid},
 	}, nil
 }
@@ -176,15 +183,12 @@ func verbatim(verdict *admissionv1.AdmissionResponse) *hostsdk.Response {
 
 // send sends the request and reads the answer, again when the webhook asks for it and has not denied the review.
 func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	traced := httptrace.WithClientTrace(httptrace.WithClientTrace(ctx, x.kept.Trace()), &httptrace.ClientTrace{
 		GetConn: func(string) { x.connected = false },
 		GotConn: func(httptrace.GotConnInfo) { x.connected = true },
 	})
 	for retries := 0; ; retries++ {
-		x.timeout = jsonreview.Timeout(time.Until(x.deadline))
-		r := jsonreview.NewRequest(traced, &x.at, x.body, x.timeout)
-		x.Propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
-		resp, err := x.network.RoundTrip(r) //nolint:bodyclose // ReadAnswer closes it
+		resp, err := x.roundTrip(traced) //nolint:bodyclose // ReadAnswer closes it
 		if err != nil {
 			return nil, err
 		}
@@ -197,6 +201,20 @@ func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
 		if !sleep(ctx, pause) {
 			return nil, fmt.Errorf("%w, while waiting to retry, as the webhook asked with %s", ctx.Err(), resp.Status)
 		}
+	}
+}
+
+// roundTrip sends the request, once more on a new connection if it was lost with a kept one and the webhook has no side effects.
+func (x *exchange) roundTrip(ctx context.Context) (*http.Response, error) {
+	for {
+		x.timeout = jsonreview.Timeout(time.Until(x.deadline))
+		r := jsonreview.NewRequest(ctx, &x.at, x.body, x.timeout)
+		x.Propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
+		resp, err := x.network.RoundTrip(r)
+		if err == nil || !x.harmless || ctx.Err() != nil || !x.kept.Repeat() {
+			return resp, err
+		}
+		(&http.Client{Transport: x.network}).CloseIdleConnections()
 	}
 }
 

@@ -4,18 +4,22 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	k8sadmission "k8s.io/api/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/adapt"
 	"github.com/portcullis-mesh/portcullis/adapt/remote"
@@ -85,7 +89,7 @@ func forward(t *testing.T, address string, o adapt.Options) *hosttest.Dispatcher
 		t.Fatal(err)
 	}
 	d := serve(t, adapt.Forward(w, &at.URL, o))
-	t.Cleanup(w.Close)
+	t.Cleanup(w.CloseIdleConnections)
 	return d
 }
 
@@ -98,6 +102,53 @@ func TestAWebhookThatIsGoneHasDoneNothing(t *testing.T) {
 	}
 	if got := seen.outcomes(); got != "unreachable" {
 		t.Errorf("observed %q", got)
+	}
+}
+
+// TestAReviewThatIsLostWithAKeptConnectionIsSentOnceMore where the webhook has no side effects, as the mesh sends it.
+func TestAReviewThatIsLostWithAKeptConnectionIsSentOnceMore(t *testing.T) {
+	for name, test := range map[string]struct {
+		effects  string
+		dryRun   bool
+		lost     []int32 // requests, from 1, that are read and not answered
+		outcomes string  // of two calls
+		seen     int32
+	}{
+		"no side effects":            {"None", false, []int32{2}, "allowed allowed", 3},
+		"none in a dry run":          {"NoneOnDryRun", true, []int32{2}, "allowed allowed", 3},
+		"some but in a dry run":      {"NoneOnDryRun", false, []int32{2}, "allowed lost", 2},
+		"not known":                  {"", false, []int32{2}, "allowed lost", 2},
+		"a new connection":           {"None", false, []int32{1}, "lost allowed", 2},
+		"the second connection too":  {"None", false, []int32{2, 3}, "allowed lost", 3},
+		"both calls, of which first": {"None", false, []int32{1, 2}, "lost lost", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n atomic.Int32
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var review k8sadmission.AdmissionReview
+				if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+					t.Error(err)
+				}
+				if slices.Contains(test.lost, n.Add(1)) {
+					panic(http.ErrAbortHandler)
+				}
+				review.Response = &k8sadmission.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+				_ = json.NewEncoder(w).Encode(&review)
+			}))
+			t.Cleanup(s.Close)
+			seen := &observer{}
+			d := forward(t, s.URL, adapt.Options{Observer: seen, SideEffects: test.effects})
+			for range 2 {
+				r := hosttest.Create(pod)
+				r.DryRun = &test.dryRun
+				if _, err := d.Ask(t.Context(), "h", r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if seen.outcomes() != test.outcomes || n.Load() != test.seen {
+				t.Errorf("%s after %d requests, want %s after %d", seen.outcomes(), n.Load(), test.outcomes, test.seen)
+			}
+		})
 	}
 }
 

@@ -137,7 +137,7 @@ func (x *comparison) host(t testing.TB, stage admissionv1.Stage, version string,
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(w.Close)
+		t.Cleanup(w.CloseIdleConnections)
 		register(road, adapt.Forward(w, &at.URL, o))
 	}
 	register("process", adapt.Handler(x, o))

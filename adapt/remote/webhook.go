@@ -41,7 +41,7 @@ type Options struct {
 	MaxConnections int
 }
 
-// Webhook has the connections to a listener of webhooks. It is safe for concurrent use. Its owner closes it.
+// Webhook has the connections to a listener of webhooks. It is safe for concurrent use. Its owner calls CloseIdleConnections at the end.
 type Webhook struct {
 	address   Address
 	transport *http.Transport
@@ -123,5 +123,5 @@ func (w *Webhook) Get(ctx context.Context, path string) error {
 	return nil
 }
 
-// Close closes the connections that no call uses.
-func (w *Webhook) Close() { w.transport.CloseIdleConnections() }
+// CloseIdleConnections closes the connections that no call uses.
+func (w *Webhook) CloseIdleConnections() { w.transport.CloseIdleConnections() }

@@ -22,7 +22,7 @@ func webhookAt(t *testing.T, address string, config *tls.Config) *Webhook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.Close)
+	t.Cleanup(w.CloseIdleConnections)
 	return w
 }
 

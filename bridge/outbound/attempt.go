@@ -25,6 +25,8 @@ type attempt struct {
 	body     jsonreview.Body
 	timeout  time.Duration // in the query of the last request, or of the first one before it is sent
 	received bool          // a connection was had: the webhook may have seen the review
+	kept     jsonreview.Kept
+	harmless bool // the webhook may see the review twice
 }
 
 func newAttempt(e *endpoint, x *call, b jsonreview.Body) *attempt {
@@ -54,24 +56,22 @@ func (c *Client) prepare(ctx context.Context, x *call) (*attempt, *review.Failur
 	}
 	uid := uuid.NewString()
 	a := newAttempt(e, x, jsonreview.NewBody(encoded, uid))
+	a.harmless = x.Hook.WithoutSideEffects(x.request)
 	a.question = jsonreview.Question{Stage: x.Hook.ID.Stage, Version: version, UID: uid}
 	return a, nil
 }
 
 // send sends the request and reads the answer, again when the webhook asks for it and has not denied the review.
 func (c *Client) send(ctx context.Context, t *target, a *attempt) (*jsonreview.Answer, *review.Failure) {
+	ctx = httptrace.WithClientTrace(ctx, a.kept.Trace())
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		a.received = true
 		c.limit.connected(&a.call.permit, !got.Reused)
 	}})
 	transport := t.transport.Load()
 	for retries := 0; ; retries++ {
-		begun := time.Now()
-		resp, err := transport.RoundTrip(a.request(ctx, c.options.Propagator)) //nolint:bodyclose // ReadAnswer closes it
+		resp, err := c.roundTrip(ctx, transport, a) //nolint:bodyclose // ReadAnswer closes it
 		if err != nil {
-			if !a.received && (ctx.Err() == nil || time.Since(begun) >= minConnectWait) {
-				c.limit.failed(&a.call.permit)
-			}
 			return nil, a.unanswered(ctx, err)
 		}
 		got := jsonreview.ReadAnswer(resp, c.options.limits.answerBytes)
@@ -83,6 +83,24 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*jsonreview.A
 		if !clock.Sleep(ctx, pause) {
 			return nil, a.endOf(ctx, "waiting to retry, as the webhook asked with HTTP "+strconv.Itoa(resp.StatusCode))
 		}
+	}
+}
+
+// roundTrip sends the request, once more on a new connection if it was lost with a kept one and the hook has no side effects.
+func (c *Client) roundTrip(ctx context.Context, transport *targetTransport, a *attempt) (*http.Response, error) {
+	for {
+		begun := time.Now()
+		resp, err := transport.RoundTrip(a.request(ctx, c.options.Propagator))
+		switch {
+		case err == nil:
+			return resp, nil
+		case a.harmless && ctx.Err() == nil && a.kept.Repeat():
+			transport.closeIdle()
+			continue
+		case !a.received && (ctx.Err() == nil || time.Since(begun) >= minConnectWait):
+			c.limit.failed(&a.call.permit)
+		}
+		return nil, err
 	}
 }
 

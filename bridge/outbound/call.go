@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -17,7 +19,8 @@ type call struct {
 	review.Call
 	cluster     string
 	permit      callPermit
-	reservation *memory.Reservation // of its review, held while the client has the call
+	reservation *memory.Reservation           // of its review, held while the client has the call
+	request     *admissionv1.AdmissionRequest // nil for conversions
 	review      *jsonreview.Review
 	cancel      context.CancelFunc
 	done        func(review.Result)

@@ -116,7 +116,8 @@ func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int
 	encoded, now := jsonreview.New(b.Request), time.Now()
 	for i := range calls {
 		x := &calls[i]
-		x.Call, x.cluster, x.reservation, x.review = b.Calls[i], b.Request.GetCluster(), b.Reservation, encoded
+		x.Call, x.cluster, x.reservation = b.Calls[i], b.Request.GetCluster(), b.Reservation
+		x.request, x.review = b.Request, encoded
 		x.begun, x.done = now, func(r review.Result) { done(i, r) }
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), x.Deadline)
 		x.cancel = cancel

@@ -1,9 +1,7 @@
 package chain
 
 import (
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -103,7 +101,7 @@ func (m *Mutate) aheadAt(at int, h *match.Hook) *call {
 	if m.ahead != nil && m.ahead[at] != nil {
 		return m.ahead[at]
 	}
-	if !withoutSideEffects(h, m.options.Request.Admission) || !m.options.Speculate(h, m.behind) {
+	if !h.WithoutSideEffects(m.options.Request.Admission) || !m.options.Speculate(h, m.behind) {
 		return nil
 	}
 	if m.ahead == nil {
@@ -163,9 +161,4 @@ func (m *Mutate) callAgain(c *call) {
 	if !again.expire(&m.options, m.now) {
 		m.startCall(again)
 	}
-}
-
-func withoutSideEffects(h *match.Hook, r *admissionv1.AdmissionRequest) bool {
-	return h.SideEffects == admissionregistrationv1.SideEffectClassNone ||
-		(h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun && r.GetDryRun())
 }

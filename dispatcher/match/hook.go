@@ -141,6 +141,12 @@ func (h *Hook) Path(field string) string {
 // Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
 func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
 
+// WithoutSideEffects reports whether the hook may see the same request twice, as it declares.
+func (h *Hook) WithoutSideEffects(r *admissionv1.AdmissionRequest) bool {
+	return h.SideEffects == admissionregistrationv1.SideEffectClassNone ||
+		h.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun && r.GetDryRun()
+}
+
 // ActsWith reports whether two hooks of one snapshot are initializers that act at the same time, on the same object.
 func (h *Hook) ActsWith(other *Hook) bool { return h.Batch != 0 && h.Batch == other.Batch }
 

@@ -26,10 +26,11 @@ type adaptConfig struct {
 	zone        string
 	clusters    []string
 
-	validate  []string
-	mutate    []string
-	versions  []string
-	speculate []string
+	validate    []string
+	mutate      []string
+	versions    []string
+	speculate   []string
+	sideEffects []string
 
 	webhookTLS        tlsFiles
 	webhookServerName string
@@ -71,7 +72,8 @@ slow, more again when calls go well, and never more than --max-outstanding. Whil
 stands before one webhook process: hooks at several addresses share the slots, and calls are taken while one of them answers.
 
 --review-version says which AdmissionReview version the webhook is sent, as the mesh does not tell: the first of its
-admissionReviewVersions, v1 by default.
+admissionReviewVersions, v1 by default. --side-effects says likewise that the webhook may be sent a review twice: once more after it has
+closed the connection that was kept for it.
 
 SIGTERM stops it without losing a call: it announces that it leaves and finishes the calls in flight within --drain-timeout. The webhook has
 to outlive it.`,
@@ -112,6 +114,9 @@ func (c *adaptConfig) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.versions, "review-version", nil,
 		"AdmissionReview version that the webhook is sent, v1 or v1beta1 (v1alpha1 to validating hooks), or HOOK=VERSION for one hook; "+
 			"may be given several times (default: v1)")
+	f.StringSliceVar(&c.sideEffects, "side-effects", nil,
+		"sideEffects of the webhook, None or NoneOnDryRun, or HOOK=None for one hook: a review that was lost with a kept connection is sent "+
+			"once more; may be given several times (default: it may have some)")
 	f.StringSliceVar(&c.speculate, "speculate", nil,
 		"mutating hook that agrees to calls whose verdicts may be thrown away, as it changes nothing outside; may be given several times")
 	f.StringVar(&c.webhookTLS.ca, "webhook-ca", "", "PEM file of the authorities of the webhook's certificate (default: those of the system)")
@@ -156,7 +161,7 @@ func (c *adaptConfig) plan() (*adaptPlan, error) {
 	}
 	p := &adaptPlan{}
 	errs := []error{p.addHooks(c.validate, "--validate", false), p.addHooks(c.mutate, "--mutate", true)}
-	errs = append(errs, p.setVersions(c.versions), p.setSpeculation(c.speculate), c.checkNumbers())
+	errs = append(errs, p.setVersions(c.versions), p.setSideEffects(c.sideEffects), p.setSpeculation(c.speculate), c.checkNumbers())
 	if c.readyURL != "" {
 		ready, err := remote.ParseAddress(c.readyURL)
 		if err != nil {

@@ -21,6 +21,7 @@ type adaptedHook struct {
 	mutates   bool
 	at        remote.Address
 	version   string
+	effects   string // sideEffects; empty if they are not known
 	speculate bool
 }
 
@@ -82,6 +83,32 @@ func (p *adaptPlan) setVersion(name, version string) error {
 		return fmt.Errorf("--review-version: neither --validate nor --mutate has %s", name)
 	}
 	return nil
+}
+
+// setSideEffects reads the values of --side-effects. One without a hook is for all hooks, wherever it stands.
+func (p *adaptPlan) setSideEffects(values []string) error {
+	var errs []error
+	slices.SortStableFunc(values, func(a, b string) int { return strings.Count(a, "=") - strings.Count(b, "=") })
+	for _, value := range values {
+		hook, effects, forOne := strings.Cut(value, "=")
+		if !forOne {
+			hook, effects = "", value
+		}
+		if effects != "None" && effects != "NoneOnDryRun" {
+			errs = append(errs, fmt.Errorf("--side-effects: %q: give None or NoneOnDryRun, or HOOK=None", value))
+			continue
+		}
+		found := false
+		for i := range p.hooks {
+			if hook == "" || p.hooks[i].name == hook {
+				p.hooks[i].effects, found = effects, true
+			}
+		}
+		if !found {
+			errs = append(errs, fmt.Errorf("--side-effects: neither --validate nor --mutate has %s", hook))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (p *adaptPlan) setSpeculation(names []string) error {

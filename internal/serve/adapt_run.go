@@ -151,7 +151,7 @@ func (a *adapter) newHost() (*hostsdk.Host, error) {
 func (a *adapter) register(h adaptedHook) {
 	webhook := a.webhooks[listenerOf(h.at)]
 	handler := adapt.Forward(webhook, &h.at.URL, adapt.Options{
-		ReviewVersions: []string{h.version}, Propagator: a.telemetry.Propagator, Observer: a.calls,
+		ReviewVersions: []string{h.version}, SideEffects: h.effects, Propagator: a.telemetry.Propagator, Observer: a.calls,
 	})
 	ready := hostsdk.ReadyWhen(func(ctx context.Context) error {
 		err := webhook.Connect(ctx)
@@ -269,6 +269,6 @@ func (a *adapter) closeAdmin() {
 // hangUp closes the connections to the webhook.
 func (a *adapter) hangUp() {
 	for _, w := range a.webhooks {
-		w.Close()
+		w.CloseIdleConnections()
 	}
 }

@@ -38,6 +38,8 @@ func TestTheFlagsOfAdapt(t *testing.T) {
 		`--review-version: "v2": give v1`:                                                append([]string{"--review-version=v2"}, complete...),
 		"--review-version: neither --validate nor --mutate has x":                        append([]string{"--review-version=x=v1"}, complete...),
 		"--review-version: m mutates":                                                    append([]string{"--mutate=m=unix:///a:/", "--review-version=v1alpha1"}, complete...),
+		`--side-effects: "Some": give None or NoneOnDryRun`:                              append([]string{"--side-effects=Some"}, complete...),
+		"--side-effects: neither --validate nor --mutate has x":                          append([]string{"--side-effects=x=None"}, complete...),
 		"--speculate: --mutate has no h.example.com":                                     append([]string{"--speculate=h.example.com"}, complete...),
 		"--slots: give 1 to --max-outstanding":                                           append([]string{"--slots=65"}, complete...),
 		"--max-outstanding: give 1 or more":                                              append([]string{"--max-outstanding=0"}, complete...),

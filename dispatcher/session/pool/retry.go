@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
@@ -26,7 +24,7 @@ func (t *ticket) mayRetry(f *review.Failure, now time.Time) bool {
 	if t.ended.Load() || t.call.Mode == review.Hedge || t.attempts >= MaxAttempts || !now.Before(t.call.Deadline) {
 		return false
 	}
-	return f.NotStarted || f.Kind == review.FailureLost && withoutSideEffects(t) && t.mayRetryLost()
+	return f.NotStarted || f.Kind == review.FailureLost && t.call.Hook.WithoutSideEffects(t.request) && t.mayRetryLost()
 }
 
 // tried reports whether the process behind a session has had the ticket before.
@@ -46,16 +44,4 @@ func (t *ticket) mayRetryLost() bool {
 	before := t.lost
 	t.lost = true
 	return !before
-}
-
-// withoutSideEffects reports whether the hook may see the same request twice.
-func withoutSideEffects(t *ticket) bool {
-	switch t.call.Hook.SideEffects {
-	case admissionregistrationv1.SideEffectClassNone:
-		return true
-	case admissionregistrationv1.SideEffectClassNoneOnDryRun:
-		return t.request.GetDryRun()
-	case admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown:
-	}
-	return false
 }

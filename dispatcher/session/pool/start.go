@@ -42,7 +42,7 @@ func Start(b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(
 // hedgeCall lets a ticket that has not been placed have a second attempt, if the route of its hook asks for that.
 func hedgeCall(b *hedge.CallSet, t *ticket, m *hedge.Metrics) *hedge.CallSet {
 	o := t.call.Hook.Route.Hedge
-	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !withoutSideEffects(t) {
+	if !o.Enabled || t.pool == nil || t.call.Mode != review.Decide || !t.call.Hook.WithoutSideEffects(t.request) {
 		return b
 	}
 	if t.hook = t.pool.hedging.Load(); t.hook == nil { // the configuration has just changed
