@@ -92,25 +92,54 @@ func clusterNamed(name string) string {
 
 // rule is a rule with one resource.
 func rule(operation, group, resource, more string) string {
-	return fmt.Sprintf("rules: [{operations: [%s], apiGroups: [%q], apiVersions: [v1], resources: [%q]%s}]", operation, group, resource, more)
+	quoted := func(list string) string { return `"` + strings.ReplaceAll(list, ", ", `", "`) + `"` }
+	return fmt.Sprintf("rules: [{operations: [%s], apiGroups: [%s], apiVersions: [v1], resources: [%s]%s}]",
+		quoted(operation), quoted(group), quoted(resource), more)
 }
 
 func TestHooksThatNoRequestMatches(t *testing.T) {
 	const at = `never-matches: ValidatingWebhookConfiguration "p": webhooks[0]`
 	for name, tt := range map[string]struct{ hook, want string }{
-		"nothing is wrong":     {rule("CREATE", "apps", "deployments", ""), ""},
-		"no rules":             {"rules: []", at + ".rules: there are no rules*name operations"},
-		"a kind":               {rule("CREATE", "example.com", "Widget", ""), at + `.rules[0].resources[0]: *"Widget"*lower case and in the plural*: widget`},
-		"another group":        {rule("CREATE", "", "deployments", ""), at + ".rules[0].resources[0]: *write apiGroups: [apps]"},
-		"its own kind":         {rule("CREATE", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""), at + ".rules[0].resources[0]: *hooks never see it"},
-		"connect to Pods":      {rule("CONNECT", "", "pods", ""), at + `.rules[0].resources[0]: *"pods": nobody connects to it: *pods/exec`},
-		"connect to exec":      {rule("CONNECT", "", "pods/exec", ""), ""},
-		"connect to any":       {rule("CONNECT", "", "pods/*", ""), ""},
-		"connect elsewhere":    {rule("CONNECT", "example.com", "widgets", ""), ""},
-		"update or connect":    {rule("UPDATE, CONNECT", "", "pods", ""), ""},
-		"Pods of no namespace": {rule("CREATE", "", "pods", ", scope: Cluster"), at + ".rules[0].resources[0]: *write scope: Namespaced"},
-		"nodes in namespaces":  {rule("CREATE", "", "nodes", ", scope: Namespaced"), at + ".rules[0].resources[0]: *write scope: Cluster"},
-		"custom resources":     {rule("CREATE", "example.com", "nodes", ", scope: Namespaced"), ""},
+		"nothing is wrong":  {rule("CREATE", "apps", "deployments", ""), ""},
+		"no rules":          {"rules: []", at + ".rules: there are no rules*name operations"},
+		"a kind":            {rule("CREATE", "example.com", "Widget", ""), at + `.rules[0].resources[0]: *"Widget"*lower case and in the plural*: widget`},
+		"another group":     {rule("CREATE", "", "deployments", ""), at + ".rules[0].resources[0]: *write apiGroups: [apps]"},
+		"its own kind":      {rule("CREATE", "admissionregistration.k8s.io", "validatingwebhookconfigurations", ""), at + ".rules[0].resources[0]: *hooks never see it"},
+		"connect to Pods":   {rule("CONNECT", "", "pods", ""), at + `.rules[0].resources[0]: *"pods": the API has CREATE, UPDATE, DELETE of it, and the rule is for CONNECT`},
+		"connect to exec":   {rule("CONNECT", "", "pods/exec", ""), ""},
+		"connect to any":    {rule("CONNECT", "", "pods/*", ""), ""},
+		"connect elsewhere": {rule("CONNECT", "example.com", "widgets", ""), ""},
+		"update or connect": {
+			rule("UPDATE, CONNECT", "", "pods", ""), at + ".rules[0].operations[1]: the hook is never called for CONNECT: the API has it of no resource",
+		},
+		"the group of a subresource's kind":     {rule("UPDATE", "autoscaling", "deployments/scale", ""), at + `.rules[0].resources[0]: *"deployments/scale": it is in the group "apps": write apiGroups: [apps]`},
+		"that of evictions":                     {rule("CREATE", "policy", "pods/eviction", ""), at + `.rules[0].resources[0]: *it is in the group "": write apiGroups: [""]`},
+		"an update of an eviction":              {rule("UPDATE", "", "pods/eviction", ""), at + `.rules[0].resources[0]: *the API has CREATE of it, and the rule is for UPDATE`},
+		"a creation of exec":                    {rule("CREATE, UPDATE", "", "pods/exec", ""), at + `.rules[0].resources[0]: *the API has CONNECT of it`},
+		"logs, which are read":                  {rule("*", "", "pods/log", ""), at + `.rules[0].resources[0]: *the API has no operation of it`},
+		"a status that is created":              {rule("CREATE, DELETE", "apps", "deployments/status", ""), at + `.rules[0].resources[0]: *the API has UPDATE of it`},
+		"a subresource that there is not":       {rule("*", "", "pods/scale", ""), at + `.rules[0].resources[0]: *there is no such subresource, but attach, binding,`},
+		"a subresource of any":                  {rule("*", "apps", "*/exec", ""), at + `.rules[0].resources[0]: *there is no such subresource`},
+		"the singular":                          {rule("CREATE", "", "pod", ""), at + `.rules[0].resources[0]: *write pods`},
+		"the singular in ies":                   {rule("CREATE", "networking.k8s.io", "networkpolicy", ""), at + `.rules[0].resources[0]: *write networkpolicies`},
+		"a kind of Kubernetes":                  {rule("CREATE", "networking.k8s.io", "Ingress", ""), at + `.rules[0].resources[0]: *ingresses`},
+		"a version in the group":                {rule("CREATE", "apps/v1", "deployments", ""), at + `.rules[0].apiGroups[0]: *write apiGroups: [apps], apiVersions: [v1]`},
+		"a version for the group":               {rule("CREATE", "v1", "pods", ""), at + `.rules[0].apiGroups[0]: *it is a version: write apiGroups: [""]`},
+		"the core group by a name":              {rule("CREATE", "core", "pods", ""), at + `.rules[0].apiGroups[0]: *write apiGroups: [""]`},
+		"Deployments of no namespace":           {rule("CREATE", "apps", "deployments", ", scope: Cluster"), at + ".rules[0].resources[0]: *write scope: Namespaced"},
+		"what is in no namespace, in one":       {rule("CREATE", "rbac.authorization.k8s.io", "clusterroles", ", scope: Namespaced"), at + ".rules[0].resources[0]: *write scope: Cluster"},
+		"of two groups, one has it":             {rule("CREATE", ", apps", "deployments", ""), ""},
+		"of two groups, neither has it":         {rule("CREATE", ", batch", "deployments", ""), at + `.rules[0].resources[0]: *it is in the group "apps"`},
+		"a group of which nothing is known":     {rule("CREATE", ", example.com", "deployments", ""), ""},
+		"a resource of a later release":         {rule("CREATE", "storage.k8s.io", "tapes", ""), ""},
+		"labels of what is sent to connect":     {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[0]: *what is sent to connect has no labels`},
+		"labels that may be absent, to connect": {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}", at + `.rules[0].resources[0]: *what is sent to connect has no labels`},
+		"labels of an eviction":                 {rule("CREATE", "", "pods/eviction", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[0]: the hook is hardly ever called for "pods/eviction": the objectSelector sees`},
+		"labels that an eviction may lack":      {rule("CREATE", "", "pods/eviction", "") + "\nobjectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}", ""},
+		"labels of Pods, and of what connects":  {rule("*", "", "pods, pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[1]: *what is sent to connect has no labels`},
+		"Pods of no namespace":                  {rule("CREATE", "", "pods", ", scope: Cluster"), at + ".rules[0].resources[0]: *write scope: Namespaced"},
+		"nodes in namespaces":                   {rule("CREATE", "", "nodes", ", scope: Namespaced"), at + ".rules[0].resources[0]: *write scope: Cluster"},
+		"custom resources":                      {rule("CREATE", "example.com", "nodes", ", scope: Namespaced"), ""},
 		"an objectSelector that contradicts itself": {
 			"objectSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: NotIn, values: [b]}]}", at + ".objectSelector: *exclude each other*never called;",
 		},

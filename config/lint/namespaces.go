@@ -84,16 +84,18 @@ func needsNamespace(rule admissionregistrationv1.RuleWithOperations, byName bool
 	onlyWrites := !slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
 		return o != admissionregistrationv1.Create && o != admissionregistrationv1.Update
 	})
-	for _, group := range rule.APIGroups {
-		for _, resource := range rule.Resources {
-			name, subresource, _ := strings.Cut(resource, "/")
-			switch {
-			case !byName && !clusterScoped && !isClusterScoped(group, name):
-				return true
-			case (group == "" || group == wildcard) && (name == "namespaces" || name == wildcard) && (subresource != "" || !onlyWrites):
-				return true
-			}
+	groups := slices.Compact(slices.Sorted(slices.Values(rule.APIGroups)))
+	core := slices.Contains(groups, "") || slices.Contains(groups, wildcard)
+	for _, resource := range rule.Resources {
+		name, subresource, _ := strings.Cut(resource, "/")
+		if core && (name == "namespaces" || name == wildcard) && (subresource != "" || !onlyWrites) {
+			return true
 		}
 	}
-	return false
+	return !byName && !clusterScoped && slices.ContainsFunc(groups, func(group string) bool {
+		return slices.ContainsFunc(rule.Resources, func(resource string) bool {
+			name, _, _ := strings.Cut(resource, "/")
+			return !isClusterScoped(group, name)
+		})
+	})
 }

@@ -90,7 +90,7 @@ func TestWhatIsSaidOfNamespacesIsWhatReviewsMeet(t *testing.T) {
 		rule("CREATE", "*", "*", ", scope: Cluster"):                    false,
 		rule("CREATE, DELETE", "*", "*", ", scope: Cluster"):            true,
 		rule("CREATE, UPDATE", "", "namespaces", ""):                    false,
-		rule(`"*"`, "", "namespaces", ", scope: Cluster"):               true,
+		rule("*", "", "namespaces", ", scope: Cluster"):                 true,
 		rule("UPDATE", "", "namespaces/status", ""):                     true,
 		rule("UPDATE", "", "*/status", ", scope: Cluster"):              true,
 		rule("DELETE", "", "nodes", ""):                                 false,

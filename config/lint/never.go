@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -10,11 +11,12 @@ import (
 func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Finding {
 	var findings []match.Finding
 	var c constants
+	b := newBuiltin()
 	for _, h := range hooks {
 		if !about(h) {
 			continue
 		}
-		findings = append(findings, rulesInVain(h)...)
+		findings = append(findings, b.rulesInVain(h)...)
 		if _, ok := solve(h.NamespaceSelector()); !ok {
 			findings = append(findings, warning(CodeNeverMatches, h.Path(".namespaceSelector"), "its requirements exclude each other, so that it "+
 				"selects no namespace: the hook is never called for what is in one; mend it, or remove the hook"))
@@ -33,18 +35,42 @@ func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Fi
 	return findings
 }
 
-// rulesInVain finds rules that name resources which are never sent to hooks; the first such name of each rule.
-func rulesInVain(h *match.Hook) []match.Finding {
+// rulesInVain finds rules that name resources which are never sent to hooks, the first such name of each rule, and groups, versions and
+// operations that no request has.
+func (b *builtin) rulesInVain(h *match.Hook) []match.Finding {
 	if len(h.Rules()) == 0 {
 		return []match.Finding{warning(CodeNeverMatches, h.Path(".rules"),
 			"there are no rules, so that the hook is never called: name operations, groups, versions and resources, or remove the hook")}
 	}
 	var findings []match.Finding
 	for i := range h.Rules() {
-		for j, resource := range h.Rules()[i].Resources {
-			if why := inVain(&h.Rules()[i], resource); why != "" {
-				findings = append(findings, warning(CodeNeverMatches, h.Path(fmt.Sprintf(".rules[%d].resources[%d]", i, j)),
-					"the hook is never called for %q: %s", resource, why))
+		rule := &h.Rules()[i]
+		say := func(field string, j int, text string) bool {
+			if text != "" {
+				findings = append(findings, warning(CodeNeverMatches, h.Path(fmt.Sprintf(".rules[%d].%s[%d]", i, field, j)), "%s", text))
+			}
+			return text != ""
+		}
+		for j, group := range rule.APIGroups {
+			if why := noGroup(group); why != "" && say("apiGroups", j, fmt.Sprintf("the hook is never called for the group %q: %s", group, why)) {
+				break
+			}
+		}
+		for j, version := range rule.APIVersions {
+			if strings.Contains(version, "/") && say("apiVersions", j, fmt.Sprintf("the hook is never called for the version %q: "+
+				"a version has no group in it: write apiVersions: [%s]", version, version[strings.LastIndex(version, "/")+1:])) {
+				break
+			}
+		}
+		r := b.reachOf(h, rule)
+		whole := true
+		for j, resource := range rule.Resources {
+			if whole = !say("resources", j, r.inVain(resource)); !whole {
+				break
+			}
+		}
+		for j, operation := range rule.Operations {
+			if whole && len(rule.Operations) > 1 && say("operations", j, r.operationInVain(operation, rule.Resources)) {
 				break
 			}
 		}

@@ -1,6 +1,10 @@
 package lint
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,33 +16,224 @@ import (
 // wildcard stands for everything in a rule.
 const wildcard = "*"
 
-// inVain returns why no request ever matches a resource of a rule, and the remedy; empty if a request may match.
-func inVain(rule *admissionregistrationv1.RuleWithOperations, resource string) string {
-	name, subresource, _ := strings.Cut(resource, "/")
+// reach is how far a rule reaches, beside its resources.
+type reach struct {
+	builtin    *builtin
+	groups     []string // that are built in, each once
+	others     bool     // other groups too, of which nothing is known
+	operations operations
+	scope      admissionregistrationv1.ScopeType
+	labels     labelDemand
+}
+
+// labelDemand is how an objectSelector depends on labels.
+type labelDemand int
+
+const (
+	anyLabels  labelDemand = iota // there is no objectSelector
+	someLabels                    // there is one, which objects without labels may meet
+	ownLabels                     // a label has to be there
+)
+
+func (b *builtin) reachOf(h *match.Hook, rule *admissionregistrationv1.RuleWithOperations) reach {
+	r := reach{builtin: b, scope: admissionregistrationv1.AllScopes, operations: operationsOf(rule.Operations...)}
+	if rule.Scope != nil {
+		r.scope = *rule.Scope
+	}
+	if s := h.ObjectSelector(); s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		r.labels = someLabels
+		if wanted, ok := solve(s); ok && len(wanted) > 0 {
+			r.labels = ownLabels
+		}
+	}
+	seen := map[string]bool{}
+	for _, group := range rule.APIGroups {
+		switch known := b.byGroup[group] != nil; {
+		case !known:
+			r.others = r.others || noGroup(group) == ""
+		case !seen[group]:
+			seen[group] = true
+			r.groups = append(r.groups, group)
+		}
+	}
+	return r
+}
+
+func operationsOf(all ...admissionregistrationv1.OperationType) operations {
+	var set operations
+	for _, o := range all {
+		switch o {
+		case admissionregistrationv1.Create:
+			set |= creates
+		case admissionregistrationv1.Update:
+			set |= updates
+		case admissionregistrationv1.Delete:
+			set |= deletes
+		case admissionregistrationv1.Connect:
+			set |= connects
+		case admissionregistrationv1.OperationAll:
+			set |= creates | updates | deletes | connects
+		}
+	}
+	return set
+}
+
+// String names the operations for people.
+func (o operations) String() string {
+	var names []string
+	for i, name := range []string{"CREATE", "UPDATE", "DELETE", "CONNECT"} {
+		if o&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(listed(names), "no operation")
+}
+
+// noGroup returns why no API has a group, and the remedy; empty if one may.
+func noGroup(group string) string {
+	name, version, versioned := strings.Cut(group, "/")
 	switch {
-	case strings.ToLower(resource) != resource:
-		return "resources are in lower case and in the plural, as in the paths of the API: " + strings.ToLower(name)
-	case allExempt(rule.APIGroups, name):
-		return "hooks never see it, since they could lock out their own repair: remove it from the rule"
-	case !slices.Equal(rule.APIGroups, []string{""}) || name == wildcard:
-		return ""
-	case groupOf(name) != "":
-		return "it is not in the core group: write apiGroups: [" + groupOf(name) + "]"
-	case onlyConnects(rule.Operations) && !connectable(name, subresource):
-		return "nobody connects to it: CONNECT is for pods/exec, pods/attach, pods/portforward, pods/proxy, services/proxy and nodes/proxy"
-	case rule.Scope == nil:
-		return ""
-	case *rule.Scope == admissionregistrationv1.ClusterScope && isNamespaced(name):
-		return "it is in namespaces, and the scope of the rule is Cluster: write scope: Namespaced"
-	case *rule.Scope == admissionregistrationv1.NamespacedScope && isClusterScoped("", name):
-		return "it is in no namespace, and the scope of the rule is Namespaced: write scope: Cluster"
+	case versioned:
+		return fmt.Sprintf("a group has no version in it: write apiGroups: [%s], apiVersions: [%s]", name, version)
+	case group == coreGroup:
+		return `the core group has no name: write apiGroups: [""]`
+	case regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`).MatchString(group):
+		return fmt.Sprintf(`it is a version: write apiGroups: [""], apiVersions: [%s], if it is the core group`, group)
+	case strings.ToLower(group) != group:
+		return "groups are in lower case: " + strings.ToLower(group)
 	}
 	return ""
 }
 
-// allExempt reports whether no group of the rule has a resource of that name that hooks see (SEMANTICS C19).
-func allExempt(groups []string, name string) bool {
-	return !slices.ContainsFunc(groups, func(group string) bool { return !exempt(group, name) })
+// inVain returns that no request ever matches a resource of a rule, why, and the remedy; empty if a request may match.
+func (r *reach) inVain(resource string) string {
+	never := fmt.Sprintf("the hook is never called for %q: ", resource)
+	name, sub, _ := strings.Cut(resource, "/")
+	switch {
+	case strings.ToLower(resource) != resource:
+		lower := strings.ToLower(name)
+		return never + "resources are in lower case and in the plural, as in the paths of the API: " + cmp.Or(r.plural(lower), lower)
+	case r.others || len(r.groups) == 0: // Nothing is known, or the groups have findings.
+		return ""
+	}
+	sought := r.seek(name, sub)
+	if !sought.named {
+		if why := r.unknown(name, sought.exempt); why != "" {
+			return never + why
+		}
+		return ""
+	}
+	switch {
+	case sought.matches:
+		return ""
+	case sought.ownLabels:
+		return fmt.Sprintf("the hook is hardly ever called for %q: the objectSelector sees the labels of the object that the client sends, and not those "+
+			"of the resource: select by a matchCondition, or by a namespaceSelector", resource)
+	case !sought.served:
+		return never + fmt.Sprintf("there is no such subresource, but %s", cmp.Or(listed(sought.subresources()), "none"))
+	case sought.operations&r.operations == 0:
+		return never + fmt.Sprintf("the API has %s of it, and the rule is for %s", sought.operations, r.operations)
+	case sought.inScope:
+		return never + "what is sent to connect has no labels, and the objectSelector asks for them: select by a matchCondition, or by a namespaceSelector"
+	case r.scope == admissionregistrationv1.ClusterScope:
+		return never + "it is in namespaces, and the scope of the rule is Cluster: write scope: Namespaced"
+	}
+	return never + "it is in no namespace, and the scope of the rule is Namespaced: write scope: Cluster"
+}
+
+// operationInVain returns that no resource of a rule has one of its operations; empty if one may have it.
+func (r *reach) operationInVain(operation admissionregistrationv1.OperationType, resources []string) string {
+	alone := *r
+	alone.operations = operationsOf(operation)
+	for _, resource := range resources {
+		if alone.inVain(resource) == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the hook is never called for %s: the API has it of no resource of the rule", operation)
+}
+
+// sought is what the groups of a rule have of a resource.
+type sought struct {
+	exempt     bool            // one that hooks never see
+	named      bool            // one that they may see
+	all        map[string]bool // its subresources
+	served     bool            // the subresource of the rule
+	operations operations      // of that
+	inScope    bool            // with an operation and in the scope of the rule
+	ownLabels  bool            // and of these only objects with labels of their own, which the objectSelector would have to meet
+	matches    bool            // and a request may match
+}
+
+// subresources are those that the resource has.
+func (s *sought) subresources() []string {
+	delete(s.all, "")
+	return slices.Sorted(maps.Keys(s.all))
+}
+
+func (r *reach) seek(name, sub string) sought {
+	s := sought{all: map[string]bool{}}
+	for _, group := range r.groups {
+		for found, resource := range r.builtin.named(group, name) {
+			if exempt(group, found) {
+				s.exempt = true
+				continue
+			}
+			s.named = true
+			r.seekSubresource(&s, resource, sub)
+		}
+	}
+	return s
+}
+
+func (r *reach) seekSubresource(s *sought, of *resource, sub string) {
+	namespaced := r.scope == admissionregistrationv1.AllScopes || of.namespaced == (r.scope == admissionregistrationv1.NamespacedScope)
+	for name, x := range of.subresources {
+		if s.all[name] = true; sub != wildcard && name != sub {
+			continue
+		}
+		s.served = true
+		s.operations |= x.operations
+		meets := x.operations & r.operations
+		if meets == 0 || !namespaced {
+			continue
+		}
+		s.inScope = true
+		switch {
+		case r.labels == anyLabels:
+			s.matches = true
+		case meets == connects: // Its options have no metadata: matchObject of k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/object.
+		case x.foreign && r.labels == ownLabels:
+			s.ownLabels = true
+		default:
+			s.matches = true
+		}
+	}
+}
+
+// unknown returns why a resource is none of the groups of a rule; empty if it may be.
+func (r *reach) unknown(name string, hidden bool) string {
+	homes := r.builtin.homes(name)
+	plural := r.plural(name)
+	switch {
+	case hidden:
+		return "hooks never see it, since they could lock out their own repair: remove it from the rule"
+	case len(homes) > 0:
+		return fmt.Sprintf("it is in the group %q: write apiGroups: [%s]", homes[0], cmp.Or(homes[0], `""`))
+	case plural != "":
+		return "resources are in the plural, as in the paths of the API: write " + plural
+	}
+	return "" // A later release may have it.
+}
+
+// plural is the resource of which a name is the singular; empty if there is none.
+func (r *reach) plural(name string) string {
+	for _, candidate := range []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"} {
+		if len(r.builtin.homes(candidate)) > 0 {
+			return candidate
+		}
+	}
+	return ""
 }
 
 // exempt reports whether hooks see no object of a resource: match goes by the kinds of the first ones.
@@ -51,83 +246,6 @@ func exempt(group, name string) bool {
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
 		return true
-	}
-	return false
-}
-
-// groupOf is the group of a resource that people look for in the core group, which never had it.
-func groupOf(name string) string {
-	switch name {
-	case "deployments", "daemonsets", "statefulsets", "replicasets", "controllerrevisions":
-		return "apps"
-	case "jobs", "cronjobs":
-		return "batch"
-	case "ingresses", "ingressclasses", "networkpolicies":
-		return "networking.k8s.io"
-	case "roles", "rolebindings", "clusterroles", "clusterrolebindings":
-		return "rbac.authorization.k8s.io"
-	case "horizontalpodautoscalers":
-		return "autoscaling"
-	case "poddisruptionbudgets":
-		return "policy"
-	case "leases":
-		return "coordination.k8s.io"
-	case "storageclasses", "volumeattachments", "csidrivers", "csinodes":
-		return "storage.k8s.io"
-	case "customresourcedefinitions":
-		return "apiextensions.k8s.io"
-	case "certificatesigningrequests":
-		return "certificates.k8s.io"
-	}
-	return ""
-}
-
-func onlyConnects(operations []admissionregistrationv1.OperationType) bool {
-	return !slices.ContainsFunc(operations, func(o admissionregistrationv1.OperationType) bool { return o != admissionregistrationv1.Connect })
-}
-
-// connectable reports whether the API has a CONNECT for a resource of the core group.
-func connectable(name, subresource string) bool {
-	switch name {
-	case "pods":
-		return slices.Contains([]string{wildcard, "attach", "exec", "portforward", "proxy"}, subresource)
-	case "services", "nodes":
-		return subresource == wildcard || subresource == "proxy"
-	}
-	return false
-}
-
-// isNamespaced reports whether a resource of the core group is in namespaces.
-func isNamespaced(name string) bool {
-	switch name {
-	case "bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates",
-		"replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services":
-		return true
-	}
-	return false
-}
-
-// isClusterScoped reports whether a resource of Kubernetes is in no namespace, as rules see it. Of others nothing is known.
-func isClusterScoped(group, name string) bool {
-	switch name {
-	case "namespaces", "nodes", "persistentvolumes":
-		return group == ""
-	case "clusterroles", "clusterrolebindings":
-		return group == "rbac.authorization.k8s.io"
-	case "customresourcedefinitions":
-		return group == "apiextensions.k8s.io"
-	case "apiservices":
-		return group == "apiregistration.k8s.io"
-	case "certificatesigningrequests":
-		return group == "certificates.k8s.io"
-	case "ingressclasses":
-		return group == "networking.k8s.io"
-	case "priorityclasses":
-		return group == "scheduling.k8s.io"
-	case "runtimeclasses":
-		return group == "node.k8s.io"
-	case "storageclasses", "volumeattachments", "csidrivers", "csinodes":
-		return group == "storage.k8s.io"
 	}
 	return false
 }
