@@ -12,7 +12,8 @@ const maxConstantCost = 1000
 
 // constants finds expressions that are false whatever the request.
 type constants struct {
-	env *cel.Env // nil until needed
+	env        *cel.Env // nil until needed
+	kubernetes *cel.Env // with the functions of kube-apiserver; nil until needed
 }
 
 // isFalse evaluates an expression of which every variable is unknown: one that is false then is false always. What needs more

@@ -21,6 +21,8 @@ import (
 const (
 	// CodeNeverMatches: no request can ever match a hook, or what one of its rules names.
 	CodeNeverMatches = registration.CodeExcluded
+	// CodeConditionFails: a matchCondition fails for every request of some kind.
+	CodeConditionFails = "condition-fails"
 	// CodeNoCluster: a route names a cluster that no Cluster document has.
 	CodeNoCluster = "no-cluster"
 	// CodeNoNamespaces: a hook selects by the labels of namespaces, and a Cluster does not say where these are known.

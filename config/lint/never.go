@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// neverMatching finds hooks, and parts of them, that no request can match.
+// neverMatching finds hooks, and parts of them, that no request can match, and conditions that always fail.
 func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Finding {
 	var findings []match.Finding
 	var c constants
@@ -25,11 +25,16 @@ func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Fi
 			findings = append(findings, warning(CodeNeverMatches, h.Path(".objectSelector"), "its requirements exclude each other, so that it "+
 				"selects no object: the hook is never called; mend it, or remove the hook"))
 		}
+		isFalse := false
 		for i, condition := range h.MatchConditions() {
 			if c.isFalse(condition.Expression) {
+				isFalse = true
 				findings = append(findings, warning(CodeNeverMatches, h.Path(fmt.Sprintf(".matchConditions[%d].expression", i)),
 					"it is false whatever the request: the hook is never called; mend it, or remove the hook"))
 			}
+		}
+		if !isFalse {
+			findings = append(findings, c.failing(b, h)...)
 		}
 	}
 	return findings
