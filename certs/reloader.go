@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -200,9 +201,15 @@ func (r *Reloader) readAuthorities(next *material) error {
 	return nil
 }
 
+// pemBegin begins each block of PEM.
+const pemBegin = "-----BEGIN "
+
 // ParseBundle reads every certificate of a PEM bundle, and fails when one is invalid: a half-written bundle must not drop an
 // authority without an error, as x509.CertPool.AppendCertsFromPEM would.
 func ParseBundle(bundle []byte) ([]*x509.Certificate, error) {
+	if err := notPEM(bundle); err != nil {
+		return nil, err
+	}
 	var authorities []*x509.Certificate
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -214,11 +221,29 @@ func ParseBundle(bundle []byte) ([]*x509.Certificate, error) {
 		}
 		authorities = append(authorities, authority)
 	}
-	if begun := bytes.Count(bundle, []byte("-----BEGIN ")); begun != len(authorities) {
+	if begun := bytes.Count(bundle, []byte(pemBegin)); begun != len(authorities) {
 		return nil, fmt.Errorf("%d of %d PEM blocks can be read; the file is cut off or damaged", len(authorities), begun)
 	}
 	if len(authorities) == 0 {
 		return nil, errors.New("no certificate in it; want a PEM bundle of CA certificates")
 	}
 	return authorities, nil
+}
+
+// notPEM returns the form in which a bundle is, if it is a usual one other than PEM.
+func notPEM(bundle []byte) error {
+	text := bytes.TrimSpace(bundle)
+	decoded, err := base64.StdEncoding.DecodeString(string(text))
+	switch {
+	case len(text) == 0:
+		return errors.New("no certificate in it: it is blank, as a placeholder is; want a PEM bundle of CA certificates")
+	case bytes.Contains(text, []byte(pemBegin)):
+		return nil
+	case err == nil && bytes.HasPrefix(decoded, []byte(pemBegin)):
+		return errors.New("it is PEM in base64; want the PEM itself: encode it once less")
+	}
+	if _, err := x509.ParseCertificates(bundle); err == nil {
+		return errors.New("it is a certificate in DER; want PEM: openssl x509 -inform der -in FILE")
+	}
+	return nil
 }

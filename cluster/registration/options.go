@@ -2,7 +2,6 @@ package registration
 
 import (
 	"cmp"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -128,19 +128,11 @@ func (o Options) checkURL() error {
 
 // checkBundle sees that the bundle is certificates: a key that slips into it would be readable by everybody.
 func (o Options) checkBundle() error {
-	rest := o.CABundle
-	for len(rest) > 0 {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		if block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("CA bundle: holds a %s; it must hold certificates and nothing else", block.Type)
-		}
+	if len(o.CABundle) == 0 {
+		return nil
 	}
-	if len(o.CABundle) > 0 && len(rest) == len(o.CABundle) {
-		return errors.New("CA bundle: is not PEM")
+	if _, err := certs.ParseBundle(o.CABundle); err != nil {
+		return fmt.Errorf("CA bundle: %w", err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -585,8 +586,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"the name becomes one of an object":  {func(o *registration.Options) { o.Name = "Mesh" }, `name "Mesh"`},
 		"a key is no authority": {func(o *registration.Options) {
 			o.CABundle = []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
-		}, "holds a PRIVATE KEY"},
-		"a bundle is PEM":                     {func(o *registration.Options) { o.CABundle = []byte("MIIB") }, "is not PEM"},
+		}, `a PEM block is "PRIVATE KEY"`},
+		"a bundle is PEM":                     {func(o *registration.Options) { o.CABundle = []byte("MIIB") }, "no certificate in it"},
 		"the own namespace is a name":         {func(o *registration.Options) { o.OwnNamespace = "a,b" }, `own namespace "a,b"`},
 		"a timeout is whole seconds":          {func(o *registration.Options) { o.Budget.Mutate = 1500 * time.Millisecond }, "whole seconds"},
 		"an entry has at most 30 s":           {func(o *registration.Options) { o.Budget.Mutate = 30 * time.Second }, "whole seconds from 1s to 29s"},
@@ -606,9 +607,19 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// authority is a CA certificate in PEM.
+func authority(t *testing.T) []byte {
+	t.Helper()
+	ca, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.CA().CertPEM
+}
+
 func TestNamesAndPathsFollowTheOptions(t *testing.T) {
 	o := options()
-	o.Name, o.URL, o.CABundle = "mesh-eu", "https://mesh/eu/", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	o.Name, o.URL, o.CABundle = "mesh-eu", "https://mesh/eu/", authority(t)
 	w := plan(t, hooks(t, hook{name: "a", rules: "CREATE::v1:pods"}), o).Validating.Webhooks[0]
 	if want := "https://mesh/eu/v1/clusters/prod-1/validate/fail-closed/2."; !strings.HasPrefix(*w.ClientConfig.URL, want) {
 		t.Errorf("url %s, want %s", *w.ClientConfig.URL, want)

@@ -3,6 +3,7 @@ package kinds
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func cluster(change func(*Cluster)) *Cluster {
 
 func TestTheBundleOfEntriesIsBounded(t *testing.T) {
 	for size, want := range map[int]int{MaxCABundle: 0, MaxCABundle + 1: 1} {
-		ca := []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+		ca := authority(t)
 		c := registered(func(r *Registration) { r.CABundle = slices.Concat(ca, bytes.Repeat([]byte("\n"), size-len(ca))) })
 		if errs := c.Validate(); len(errs) != want {
 			t.Errorf("%d bytes: %v", size, errs)
@@ -300,7 +301,7 @@ func TestValidate(t *testing.T) {
 		{"Entries are kept by the API server of a kubeconfig.", registered(func(*Registration) {}), nil},
 		{"All about them may be said.", registered(func(r *Registration) {
 			*r = Registration{
-				URL: "https://mesh.example.com:8443/a", CABundle: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), Name: "mesh",
+				URL: "https://mesh.example.com:8443/a", CABundle: authority(t), Name: "mesh",
 				OwnNamespace: "portcullis-system", MutateTimeout: "1s", ReinvokeTimeout: "29s", ValidateTimeout: "1000ms",
 			}
 		}), nil},
@@ -316,7 +317,7 @@ func TestValidate(t *testing.T) {
 		{"Their authorities may be in a file.", registered(func(r *Registration) { r.CAFile = "/etc/ca.crt" }), nil},
 		{"The file has an absolute path.", registered(func(r *Registration) { r.CAFile = "ca.crt" }), []string{"spec.registration.caFile: FieldValueInvalid"}},
 		{"They are in one place.", registered(func(r *Registration) {
-			r.CAFile, r.CABundle = "/etc/ca.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+			r.CAFile, r.CABundle = "/etc/ca.crt", authority(t)
 		}), []string{"spec.registration.caFile: FieldValueForbidden"}},
 		{"A bundle is certificates.", registered(func(r *Registration) { r.CABundle = []byte("ca") }), []string{"spec.registration.caBundle: FieldValueInvalid"}},
 		{"It has no key.", registered(func(r *Registration) {
@@ -434,4 +435,14 @@ func TestACapabilityAsBytesAndTime(t *testing.T) {
 	if sum := c.Sum(); sum[0] != 10 || sum[31] != 10 || c.Expires().Unix() != 1801353600 || !(&Capability{}).Expires().IsZero() {
 		t.Errorf("sum %x, expires %v", sum, c.Expires())
 	}
+}
+
+// authority is a CA certificate in PEM.
+func authority(t *testing.T) []byte {
+	t.Helper()
+	certificate, err := os.ReadFile("testdata/ca.crt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }

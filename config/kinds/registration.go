@@ -1,12 +1,13 @@
 package kinds
 
 import (
-	"encoding/pem"
 	"net/url"
 	"time"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/certs"
 )
 
 // Bounds of the timeouts of a Registration. The API server takes 30 s, of which the mesh needs one for itself.
@@ -99,16 +100,11 @@ func validateBundle(bundle []byte, path *field.Path) field.ErrorList {
 	if len(bundle) > MaxCABundle {
 		return field.ErrorList{field.TooLong(path, "", MaxCABundle)}
 	}
-	for rest := bundle; len(rest) > 0; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			if len(rest) == len(bundle) {
-				return field.ErrorList{field.Invalid(path, "", "must be certificates in PEM")}
-			}
-			break
-		} else if block.Type != "CERTIFICATE" {
-			return field.ErrorList{field.Invalid(path, "", "has a "+block.Type+"; it must have certificates and nothing else")}
-		}
+	if len(bundle) == 0 {
+		return nil
+	}
+	if _, err := certs.ParseBundle(bundle); err != nil {
+		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 // subresource is how a resource, under the empty name, or a subresource of it is served.
 type subresource struct {
 	operations operations
-	// foreign says that its object is of another kind than the resource, with labels of its own.
+	// foreign is true if its object is of another kind than the resource, with labels of its own.
 	foreign bool
 }
 
@@ -31,7 +31,7 @@ type resource struct {
 
 // builtin are the resources that Kubernetes has served since it has webhooks, by group and name.
 type builtin struct {
-	groups  []string // in the order in which they are told to people
+	groups  []string // in the order for people
 	byGroup map[string]map[string]*resource
 }
 

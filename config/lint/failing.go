@@ -17,8 +17,8 @@ import (
 const (
 	// maxSituations is how many situations of a hook are looked at.
 	maxSituations = 32
-	// maxToldSituations is how many of them a finding names.
-	maxToldSituations = 3
+	// maxNamedSituations is how many of them a finding names.
+	maxNamedSituations = 3
 )
 
 // situation is all that is known of the requests of one operation that a rule covers. It is comparable.
@@ -73,7 +73,7 @@ func (r *reach) noNamespaces(resource string) bool {
 	return !r.others && len(r.groups) > 0 && !slices.ContainsFunc(r.groups, func(group string) bool { return !isClusterScoped(group, name) })
 }
 
-// variables are those of matchConditions in the situation; what is not known of it is unknown.
+// variables are those of matchConditions in the situation; all else is unknown.
 func (s *situation) variables() (cel.PartialActivation, error) {
 	request := map[string]any{"operation": string(s.operation)}
 	known := map[string]any{admissioncel.RequestVarName: request, admissioncel.NamespaceVarName: types.NullValue}
@@ -161,7 +161,7 @@ func (c *constants) failing(b *builtin, h *match.Hook) []match.Finding {
 		if len(failed[i]) > 0 {
 			findings = append(findings, warning(CodeConditionFails, h.Path(fmt.Sprintf(".matchConditions[%d].expression", i)),
 				"it fails for every %s: %v. %s: look first whether there is an object (object != null), an oldObject, or a field (has(request.namespace)); "+
-					"namespaceObject is for policies alone", told(failed[i], reached), causes[i], consequence(h)))
+					"namespaceObject is for policies alone", describe(failed[i], reached), causes[i], consequence(h)))
 		}
 	}
 	return findings
@@ -187,8 +187,8 @@ func evaluate(programs []*program, s *situation) ([]error, bool) {
 	return errs, true
 }
 
-// told names the situations in which a condition fails, of all that reach it.
-func told(failed []situation, reached int) string {
+// describe names the situations in which a condition fails, of all that reach it.
+func describe(failed []situation, reached int) string {
 	if len(failed) == reached {
 		return "request"
 	}
@@ -196,8 +196,8 @@ func told(failed []situation, reached int) string {
 	for i := range failed {
 		names = append(names, failed[i].String())
 	}
-	if more := len(names) - maxToldSituations; more > 0 {
-		names = append(names[:maxToldSituations], fmt.Sprintf("%d more", more))
+	if more := len(names) - maxNamedSituations; more > 0 {
+		names = append(names[:maxNamedSituations], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", and every ")
 }

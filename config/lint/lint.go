@@ -35,6 +35,8 @@ const (
 	CodeWildcard = registration.CodeWildcard
 	// CodeAnyAuthority: a document grants something to identities, and several authorities can issue them.
 	CodeAnyAuthority = "any-authority"
+	// CodeCABundle: the caBundle of a webhook is not certificates in PEM.
+	CodeCABundle = "ca-bundle"
 	// CodeCapabilityExpires: a capability of a cluster has expired, or does so within ExpiresSoon.
 	CodeCapabilityExpires = "capability-expires"
 	// CodeCapabilityShared: two clusters have one capability.
@@ -87,6 +89,7 @@ func findings(
 		func() []match.Finding { return ownEntries(s.Hooks(), objects, about) },
 		func() []match.Finding { return unknownClusters(objects, only) },
 		func() []match.Finding { return namespacesUnknown(s.Hooks(), objects, about, only) },
+		func() []match.Finding { return badBundles(s.Hooks(), objects, about, only) },
 		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },

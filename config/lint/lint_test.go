@@ -181,7 +181,7 @@ kind: ExternalAdmissionHookConfiguration
 metadata: {name: old}
 externalAdmissionHooks:
 - name: old.example.com
-  clientConfig: {service: {namespace: a, name: b}, caBundle: Y2E=}`),
+  clientConfig: {service: {namespace: a, name: b}}`),
 		`never-matches: ExternalAdmissionHookConfiguration "old": externalAdmissionHooks[0].rules: there are no rules`)
 }
 

@@ -52,8 +52,8 @@ func (p *program) evaluate(variables cel.PartialActivation) (ref.Val, error) {
 	return value, nil
 }
 
-// failure returns why an expression fails whatever the unknown variables are, given the values of its parts; nil if it may not. CEL says that
-// it is unknown if a part is unknown and another one fails, though it fails then in any case, unless it is a logical operator.
+// failure returns why an expression fails whatever the unknown variables are, given the values of its parts; nil if it may not. CEL
+// calls it unknown if a part is unknown and another one fails. It fails then in any case, unless it is a logical operator.
 func failure(e ast.Expr, values interpreter.EvalState) error {
 	if v, ok := values.Value(e.ID()); ok {
 		if err, failed := v.(*types.Err); failed {

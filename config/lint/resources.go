@@ -153,7 +153,7 @@ func (r *reach) operationInVain(operation admissionregistrationv1.OperationType,
 	return fmt.Sprintf("the hook is never called for %s: the API has it of no resource of the rule", operation)
 }
 
-// sought is what the groups of a rule have of a resource.
+// sought are the findings about a resource in the groups of a rule.
 type sought struct {
 	exempt     bool            // one that hooks never see
 	named      bool            // one that they may see

@@ -1,8 +1,6 @@
 package chain
 
 import (
-
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )

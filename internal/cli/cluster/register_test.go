@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -8,11 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
+	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
@@ -68,12 +71,13 @@ func register(t *testing.T, args ...string) clitest.Result {
 
 func TestClusterRegisterPrintsWhatKubectlApplies(t *testing.T) {
 	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	certificate := authority(t)
 	r := register(t, "prod-1", "--print", "--config", dir, "--url", "https://mesh.example.com:8443",
-		"--ca", clitest.Write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+		"--ca", clitest.Write(t, "ca.crt", string(certificate)))
 	if r.Code != 0 || r.Notes != "" {
 		t.Errorf("exit code %d: %s", r.Code, r.Notes)
 	}
-	clitest.Golden(t, "register.yaml", r.Out)
+	clitest.Golden(t, "register.yaml", strings.ReplaceAll(r.Out, base64.StdEncoding.EncodeToString(certificate), "AUTHORITY"))
 }
 
 func TestClusterRegisterPrintsJSONAsAList(t *testing.T) {
@@ -112,8 +116,9 @@ func TestClusterRegisterKeepsTheAuthoritiesOfADocument(t *testing.T) {
 		return register(t, append([]string{"prod-1", "--config", dir, "--url", "https://mesh"}, more...)...)
 	}
 	entries("caFile: /etc/ca.crt").Ends(t, cli.ExitError, "--ca is missing", "/etc/ca.crt of the dispatchers")
-	const bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
-	ca := clitest.Write(t, "ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	certificate := authority(t)
+	bundle := base64.StdEncoding.EncodeToString(certificate)
+	ca := clitest.Write(t, "ca.crt", string(certificate))
 	for name, r := range map[string]clitest.Result{
 		"the bundle of the document": entries("caBundle: " + bundle),
 		"--ca for the file":          entries("caFile: /etc/ca.crt", "--ca", ca),
@@ -329,4 +334,14 @@ func TestTheResourcesOfAClusterAreThoseOfItsDocument(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("families (-want +got):\n%s", diff)
 	}
+}
+
+// authority is a CA certificate in PEM.
+func authority(t *testing.T) []byte {
+	t.Helper()
+	ca, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.CA().CertPEM
 }
