@@ -7,8 +7,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -58,19 +56,6 @@ func latencyOf(span trace.Span, r *review.Request, begun time.Time) latency.Revi
 		v.Edge = begun.Sub(r.Received)
 	}
 	return v
-}
-
-// objectName is the name of the object of a request; empty for Secrets.
-func objectName(a *admissionv1.AdmissionRequest) string {
-	if isSecret(a) {
-		return ""
-	}
-	return a.GetName()
-}
-
-func isSecret(a *admissionv1.AdmissionRequest) bool {
-	r := a.GetResource()
-	return r.GetResource() == "secrets" && r.GetGroup() == ""
 }
 
 // addCall adds a call that was made.

@@ -295,8 +295,8 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		w := watch(t, compile(t, []hook{{name: "x.test.dev", ignore: ignore}}, nil),
 			review.Result{Failure: &review.Failure{Kind: review.FailureHandler, Err: errors.New("no database")}, Timing: review.Timing{Instance: "host-1"}})
-		r := podReview(validate, `{}`)
-		r.Admission.Namespace, r.Admission.Name, r.Admission.UserInfo = "n", "web", &admissionv1.UserInfo{Username: "alice"}
+		r := podReview(validate, `{"metadata":{"generateName":"web-6f-"}}`) // as each Pod of a ReplicaSet
+		r.Admission.Namespace, r.Admission.Name, r.Admission.UserInfo = "n", "", &admissionv1.UserInfo{Username: "alice"}
 		a, err := w.dispatcher.Review(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +312,7 @@ func TestWhyAHookFailedIsInTheLogAndInTheTraceOnce(t *testing.T) {
 		_, line, _ := strings.Cut(w.log.String(), " ")
 		line = regexp.MustCompile(`duration=\S+`).ReplaceAllString(line, "duration=D")
 		want := `level=WARN msg="hook failed" uid=u cluster=c stage=validate configuration=v hook=x.test.dev round=0 operation=CREATE resource=pods outcome=` + outcome + ` kind=handler policy=` +
-			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web instance=host-1 trace_id=` +
+			string(policy) + ` timeout=10s error="no database" duration=D namespace=n name=web-6f-* instance=host-1 trace_id=` +
 			w.spans.Ended()[0].SpanContext().TraceID().String() + "\n"
 		if diff := cmp.Diff(want, line); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)

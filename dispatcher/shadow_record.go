@@ -7,7 +7,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -49,42 +48,9 @@ func (d *Dispatcher) recordShadow(ctx context.Context, r *review.Request, h *mat
 	v.UID, v.TraceID = a.GetUid(), trace.SpanContextFromContext(ctx).TraceID()
 	v.Operation, v.Group, v.Resource, v.Subresource = a.GetOperation(), a.GetResource().GetGroup(), a.GetResource().GetResource(), a.GetSubResource()
 	if c.Outcome != shadow.Allowed && c.Outcome != shadow.Dropped {
-		v.Name = nameOrPrefix(a)
+		v.Name = objectName(a)
 	}
 	d.options.Shadows.Add(time.Now(), &c)
-}
-
-// nameOrPrefix returns the name of the object of a request, or its generateName with a *; empty for Secrets.
-func nameOrPrefix(a *admissionv1.AdmissionRequest) string {
-	if a.GetName() != "" || isSecret(a) {
-		return objectName(a)
-	}
-	if prefix := generateName(a.GetObject().GetRaw()); prefix != "" {
-		return prefix + "*"
-	}
-	return ""
-}
-
-// generateName returns metadata.generateName of an object; empty without one.
-func generateName(raw []byte) string {
-	s := conversion.NewScanner(raw)
-	if s.Next() != '{' {
-		return ""
-	}
-	for name := range s.Members {
-		if string(name) != "metadata" || s.Next() != '{' {
-			s.Skip()
-			continue
-		}
-		for field := range s.Members {
-			if string(field) == "generateName" && s.Next() == '"' {
-				return s.Text()
-			}
-			s.Skip()
-		}
-		return ""
-	}
-	return ""
 }
 
 // shadowUnanswered is the outcome of a hook in shadow that has not answered while its review waited.

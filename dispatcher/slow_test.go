@@ -78,6 +78,21 @@ func TestASlowReviewIsLoggedAndAnnotatedWithWhereItsTimeWent(t *testing.T) {
 		"a little less":    {hooks: []hook{{name: "499ms.test.dev"}}, slow: 500 * time.Millisecond},
 		"no limit":         {hooks: []hook{{name: "9s.test.dev"}}},
 		"slow at the edge": {slow: 500 * time.Millisecond, waited: time.Second, line: "duration=1s timeout=10s namespace=default name=web edge=1s\n", note: `"edge":"1s"`},
+		"a name that the API server completes": {
+			slow: 500 * time.Millisecond, waited: time.Second, line: "namespace=default name=web-6f-* edge=1s\n",
+			change: func(r *review.Request) {
+				r.Admission.Name, r.Admission.Object = "", &admissionv1.Object{Raw: []byte(`{"metadata":{"generateName":"web-6f-"}}`)}
+			},
+			note: `"edge":"1s"`,
+		},
+		"the name of a Secret that the API server completes": {
+			slow: 500 * time.Millisecond, waited: time.Second, line: "namespace=default edge=1s\n",
+			change: func(r *review.Request) {
+				r.Admission.Resource = &admissionv1.GroupVersionResource{Version: "v1", Resource: "secrets"}
+				r.Admission.Name, r.Admission.Object = "", &admissionv1.Object{Raw: []byte(`{"metadata":{"generateName":"hunter2-"}}`)}
+			},
+			note: `"edge":"1s"`,
+		},
 		"the name of a Secret": {
 			slow: 500 * time.Millisecond, waited: time.Second, line: "namespace=default edge=1s\n",
 			change: func(r *review.Request) {
