@@ -2,7 +2,10 @@ package lint
 
 import (
 	"fmt"
+	"iter"
 	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -50,35 +53,48 @@ func (b *builtin) rulesInVain(h *match.Hook) []match.Finding {
 	var findings []match.Finding
 	for i := range h.Rules() {
 		rule := &h.Rules()[i]
-		say := func(field string, j int, text string) bool {
-			if text != "" {
-				findings = append(findings, warning(CodeNeverMatches, h.Path(fmt.Sprintf(".rules[%d].%s[%d]", i, field, j)), "%s", text))
-			}
-			return text != ""
-		}
-		for j, group := range rule.APIGroups {
-			if why := noGroup(group); why != "" && say("apiGroups", j, fmt.Sprintf("the hook is never called for the group %q: %s", group, why)) {
-				break
-			}
-		}
-		for j, version := range rule.APIVersions {
-			if strings.Contains(version, "/") && say("apiVersions", j, fmt.Sprintf("the hook is never called for the version %q: "+
-				"a version has no group in it: write apiVersions: [%s]", version, version[strings.LastIndex(version, "/")+1:])) {
-				break
-			}
-		}
 		r := b.reachOf(h, rule)
-		whole := true
-		for j, resource := range rule.Resources {
-			if whole = !say("resources", j, r.inVain(resource)); !whole {
-				break
+		say := func(field string, texts iter.Seq2[int, string]) (said bool) {
+			for j, text := range texts {
+				if text != "" {
+					findings = append(findings, warning(CodeNeverMatches, h.Path(fmt.Sprintf(".rules[%d].%s[%d]", i, field, j)), "%s", text))
+					return true
+				}
 			}
+			return false
 		}
-		for j, operation := range rule.Operations {
-			if whole && len(rule.Operations) > 1 && say("operations", j, r.operationInVain(operation, rule.Resources)) {
-				break
-			}
+		say("apiGroups", each(rule.APIGroups, groupInVain))
+		say("apiVersions", each(rule.APIVersions, versionInVain))
+		if !say("resources", each(rule.Resources, r.inVain)) && len(rule.Operations) > 1 {
+			say("operations", each(rule.Operations, func(o admissionregistrationv1.OperationType) string { return r.operationInVain(o, rule.Resources) }))
 		}
 	}
 	return findings
+}
+
+// each yields the index of each item of a list, and the text about it.
+func each[T any](list []T, about func(T) string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for i, item := range list {
+			if !yield(i, about(item)) {
+				return
+			}
+		}
+	}
+}
+
+// groupInVain returns that no request has a group, why, and the remedy; empty if one may have it.
+func groupInVain(group string) string {
+	if why := noGroup(group); why != "" {
+		return fmt.Sprintf("the hook is never called for the group %q: %s", group, why)
+	}
+	return ""
+}
+
+// versionInVain is groupInVain for a version.
+func versionInVain(version string) string {
+	if at := strings.LastIndex(version, "/"); at >= 0 {
+		return fmt.Sprintf("the hook is never called for the version %q: a version has no group in it: write apiVersions: [%s]", version, version[at+1:])
+	}
+	return ""
 }

@@ -104,7 +104,7 @@ func callFailure(c ast.CallExpr, values interpreter.EvalState) error {
 			return no
 		}
 		return yes
-	case operators.NotStrictlyFalse, operators.OldNotStrictlyFalse, operators.OptSelect, operators.OptIndex:
+	case operators.NotStrictlyFalse, operators.OptSelect, operators.OptIndex:
 		return nil
 	}
 	if c.IsMemberFunction() {
