@@ -31,7 +31,7 @@ func cutting(t *testing.T, seen *atomic.Int32, cut map[int32]string, reset bool)
 		}
 		_, _ = io.WriteString(inner, text)
 		if tcp, ok := inner.(interface{ NetConn() net.Conn }); ok && reset {
-			_ = tcp.NetConn().(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // the listener is one of TCP
+			_ = tcp.NetConn().(*net.TCPConn).SetLinger(0)
 			_ = tcp.NetConn().Close()
 		}
 		_ = inner.Close()
