@@ -160,9 +160,13 @@ func New(o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
+	shadows, err := newShadows()
+	if err != nil {
+		return nil, fmt.Errorf("dispatcher: %w", err)
+	}
 	metrics.kept = newKeptTraces(o.KeptTraces, o.Slow)
 	return &Dispatcher{
-		options: o, shadows: newShadows(), speculator: &speculator{capacity: o.Capacity},
+		options: o, shadows: shadows, speculator: &speculator{capacity: o.Capacity},
 		reinvocations: newReinvocationCache(), metrics: metrics, failures: newLogLimit[failureKey](), slow: newLogLimit[string](),
 	}, nil
 }

@@ -13,12 +13,14 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// Limits of shadow calls in flight in one dispatcher. A call beyond them is not made, and counted as dropped.
+// Limits of shadow calls in flight in one dispatcher, of one cluster while no other has any. All together have twice as much, and a cluster at
+// most as much as it leaves free. A call beyond them is not made, and counted as dropped.
 const (
 	// MaxShadowCalls is the number of calls.
 	MaxShadowCalls = 256
@@ -37,24 +39,45 @@ const (
 type shadows struct {
 	mu     sync.Mutex
 	calls  map[*shadowCall]struct{}
-	bytes  int // sum of shadowCall.bytes
+	slots  *memory.Ledger // a call is one
+	room   *memory.Ledger // of shadowCall.bytes
 	closed bool
 	idle   chan struct{} // closed when closed is set and calls is empty
 }
 
-func newShadows() *shadows {
-	return &shadows{calls: make(map[*shadowCall]struct{}), idle: make(chan struct{})}
+func newShadows() (*shadows, error) {
+	slots, err := memory.New(memory.Options{Total: 2 * MaxShadowCalls})
+	if err != nil {
+		return nil, err
+	}
+	room, err := memory.New(memory.Options{Total: 2 * MaxShadowBytes})
+	if err != nil {
+		return nil, err
+	}
+	return &shadows{calls: make(map[*shadowCall]struct{}), slots: slots, room: room, idle: make(chan struct{})}, nil
 }
 
 // addShadow adds a call and retains the reservation of its review; false if a limit is reached or after refuseMore.
 func (s *shadows) addShadow(c *shadowCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.calls) >= MaxShadowCalls || s.bytes+c.bytes > MaxShadowBytes || !c.request.Reservation.Retain() {
+	if s.closed {
+		return false
+	}
+	var err error
+	if c.slot, err = s.slots.Reserve(c.request.Admission.GetCluster(), 1); err != nil {
+		return false
+	}
+	if c.room, err = s.room.Reserve(c.request.Admission.GetCluster(), int64(c.bytes)); err != nil {
+		c.slot.Release()
+		return false
+	}
+	if !c.request.Reservation.Retain() {
+		c.slot.Release()
+		c.room.Release()
 		return false
 	}
 	s.calls[c] = struct{}{}
-	s.bytes += c.bytes
 	return true
 }
 
@@ -62,7 +85,8 @@ func (s *shadows) removeShadow(c *shadowCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, c)
-	s.bytes -= c.bytes
+	c.slot.Release()
+	c.room.Release()
 	c.request.Reservation.Release()
 	c.cancelContext()
 	if s.closed && len(s.calls) == 0 {
@@ -110,6 +134,7 @@ type shadowCall struct {
 	request       *review.Request   // its reservation is retained until removeShadow
 	version       *versionedRequest // the request with the object, in the version of the request
 	bytes         int               // that it holds
+	slot, room    *memory.Reservation
 	cancelContext context.CancelFunc
 	awaited       *awaitedShadow // nil if the review does not wait for it
 }

@@ -42,6 +42,30 @@ func TestCallsInShadowAreBounded(t *testing.T) {
 	})
 }
 
+// TestACallInShadowOfAnotherClusterFindsRoom while one cluster has all that it may have.
+func TestACallInShadowOfAnotherClusterFindsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{}
+		d, metrics := over(t, oneEach(t), backend)
+		of := func(cluster string, reviews int) {
+			for range reviews {
+				r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+				r.Admission.Cluster = cluster
+				if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
+					t.Fatalf("got %v, %v", a.Response, err)
+				}
+			}
+		}
+		of("flood", 2*dispatcher.MaxShadowCalls)
+		expectCounts(t, metrics, map[string]float64{"dropped": dispatcher.MaxShadowCalls})
+		of("other", dispatcher.MaxShadowCalls/2)
+		of("third", dispatcher.MaxShadowCalls/4)
+		expectCounts(t, metrics, map[string]float64{"dropped": dispatcher.MaxShadowCalls})
+		<-time.After(time.Minute)
+		synctest.Wait()
+	})
+}
+
 func TestTheBytesOfCallsInShadowAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, err := memory.New(memory.Options{Total: 1 << 30})

@@ -14,8 +14,9 @@ import (
 
 // covers reports whether the cluster calls the mesh for all requests of the hooks of a copy: each of these decides, and one object of
 // the cluster's entries, of the kind of the copy, was made from all of them. The API server lists and watches an original and the
-// entries of its kind together, so one that knows the original to be off knows those entries as well.
-func covers(s *match.Snapshot, cluster string, hooksKey config.Key, objects []*unstructured.Unstructured) bool {
+// entries of its kind together, so one that knows the original to be off knows those entries as well. A copy that is empty, which has no webhooks, is
+// covered; one whose hooks are not in force, since they cannot be compiled, is not.
+func covers(s *match.Snapshot, cluster string, hooksKey config.Key, empty bool, objects []*unstructured.Unstructured) bool {
 	var hooks []*match.Hook
 	for _, h := range s.Hooks() {
 		if config.KeyOf(h) != hooksKey {
@@ -27,12 +28,18 @@ func covers(s *match.Snapshot, cluster string, hooksKey config.Key, objects []*u
 		hooks = append(hooks, h)
 	}
 	if len(hooks) == 0 {
-		return true
+		return empty
 	}
 	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
 		of, ours := registration.MadeFor(o)
 		return ours && of == cluster && o.GetKind() == hooksKey.Kind && plans(s, cluster, o, hooks)
 	})
+}
+
+// isEmpty reports whether an object is in force that has no webhooks.
+func isEmpty(objects map[config.Key]config.Object, key config.Key) bool {
+	o, ok := objects[key]
+	return ok && (o.Validating == nil || len(o.Validating.Webhooks) == 0) && (o.Mutating == nil || len(o.Mutating.Webhooks) == 0)
 }
 
 // plans reports whether each webhook of an object was made from all of the hooks as they are now.

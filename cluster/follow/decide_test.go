@@ -2,6 +2,11 @@ package follow
 
 import (
 	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // situations are all that there can be.
@@ -86,5 +91,24 @@ func TestAnOriginalIsFollowedAndGivenBack(t *testing.T) {
 			t.Errorf("%d: %s: %s, want %s: %+v", i, tt.now, got, tt.want, s)
 		}
 		tt.then()
+	}
+}
+
+// TestHooksThatAreNotInForceAreNotCovered: a copy that could not be compiled has no hooks, and nothing would call those of the original.
+func TestHooksThatAreNotInForceAreNotCovered(t *testing.T) {
+	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: "copy"}
+	snapshot, _ := match.Compile(match.Input{})
+	webhooks := []admissionregistrationv1.ValidatingWebhook{{Name: "a.example.com"}}
+	for name, tt := range map[string]struct {
+		objects map[config.Key]config.Object
+		want    bool
+	}{
+		"a copy without webhooks":          {map[config.Key]config.Object{key: {Key: key, Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{}}}, true},
+		"a copy whose hooks are missing":   {map[config.Key]config.Object{key: {Key: key, Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: webhooks}}}, false},
+		"a copy that is not in force here": {nil, false},
+	} {
+		if got := covers(snapshot, "c", key, isEmpty(tt.objects, key), nil); got != tt.want {
+			t.Errorf("%s: covered %t", name, got)
+		}
 	}
 }

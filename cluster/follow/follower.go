@@ -224,7 +224,7 @@ func (f *follower) judge(ctx context.Context, key config.Key, o *followed, objec
 		v.reshaped = v.copied && !v.current && reshaped(hooks.Manifest, p.hooks.Manifest)
 		v.inForce = v.current && live.Everywhere(p.hooks.Key) && live.Everywhere(p.route.Key)
 	}
-	v.covered = v.copied && covers(live.Snapshot, f.cluster, key, objects)
+	v.covered = v.copied && covers(live.Snapshot, f.cluster, key, isEmpty(live.Objects, key), objects)
 	if !v.exists {
 		return
 	}

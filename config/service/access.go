@@ -65,6 +65,10 @@ func (a access) mayWrite(o *config.Object) error {
 	if o.Cluster != nil || o.Role != nil {
 		return status.Errorf(codes.PermissionDenied, "%q is an author: only operators may write %s", a.identity, o.Key)
 	}
+	if cluster, _ := o.Followed(); cluster != "" {
+		return status.Errorf(codes.PermissionDenied, "%q is an author: only the mesh and operators write %s with the annotation %s, "+
+			"which keeps the Cluster %q from being removed", a.identity, o.Key, config.FollowedAnnotation, cluster)
+	}
 	names := []string{o.Name}
 	if o.Route != nil {
 		names = append(names, o.Route.Spec.Configuration)

@@ -85,3 +85,24 @@ func TestWhatCostsTooMuchToPlanIsNotApplied(t *testing.T) {
 	f.applied("author", broad("team-4", 1, 9_998))
 	f.applied("author", costly("team-4", 100))
 }
+
+// TestACopyIsChargedToItsCluster: the mesh writes copies of followed objects as an operator, and a user of the cluster chooses their conditions.
+func TestACopyIsChargedToItsCluster(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", rolesOfPeople)
+	copyOf := func(cluster, name string, conditions int) string {
+		return strings.Replace(costly(cluster+"-"+name, conditions), `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"portcullis.dev/followed":"%s/%s"},`, cluster, name), 1)
+	}
+	f.applied("root", copyOf("west", "a", 2000)) // as the mesh writes it
+	f.refused(codes.FailedPrecondition, `the followed objects of cluster "west" would have 2,501 matchConditions, and at most 2,499, as many as they leave free`,
+		"root", copyOf("west", "b", 501))
+	f.applied("root", copyOf("west", "b", 500))
+	f.applied("root", copyOf("east", "a", 1250))
+	f.refused(codes.FailedPrecondition, `the followed objects of cluster "east" would have 1,251 matchConditions`, "root", copyOf("east", "a", 1251))
+	f.applied("root", copyOf("west", "b", 400)) // less is never too much
+	f.applied("author", costly("team-a", 400))
+	f.applied("root", costly("a", 400))
+
+	f.refused(codes.PermissionDenied, `only the mesh and operators write ValidatingWebhookConfiguration/team-x with the annotation portcullis.dev/followed`,
+		"author", strings.Replace(costly("team-x", 1), `"metadata":{`, `"metadata":{"annotations":{"portcullis.dev/followed":"west/x"},`, 1))
+}
