@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -35,13 +36,14 @@ type apiServer struct {
 	*httptest.Server
 
 	mu          sync.Mutex
-	collections map[string]*resource // by path
-	reads       int                  // of single objects
-	broken      string               // if set, answered with 404 to everything, as a proxy without an API server behind it does
-	forbidden   map[string]bool      // paths
-	instead     http.HandlerFunc     // if set, it answers everything
-	groups      []group              // of discovery
-	legacy      bool                 // discovery is in many answers
+	collections map[string]*resource       // by path
+	reads       int                        // of single objects
+	broken      string                     // if set, answered with 404 to everything, as a proxy without an API server behind it does
+	forbidden   map[string]bool            // paths
+	instead     http.HandlerFunc           // if set, it answers everything
+	lists       map[string]func(io.Writer) // in the place of those of a collection, by path
+	groups      []group                    // of discovery
+	legacy      bool                       // discovery is in many answers
 	discoveries int
 	reviews     func(spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, int)
 }
@@ -108,7 +110,15 @@ func (s *apiServer) collection(w http.ResponseWriter, r *http.Request, c *resour
 		s.watch(w, r, c)
 		return
 	}
-	s.list(w, r, c)
+	s.mu.Lock()
+	list := s.lists[r.URL.Path]
+	s.mu.Unlock()
+	if list == nil {
+		s.list(w, r, c)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	list(w)
 }
 
 func object(name string, labels map[string]string, version int) *metav1.PartialObjectMetadata {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,18 +12,60 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// objectCache holds one value for each object of a resource of a cluster. A cache.Reflector is the only writer; readers take
-// no lock, unlike those of a cache.Store.
+// objectCache holds one value for each object of a resource of a cluster, whose memory is booked to the cluster. A cache.Reflector is the only
+// writer; readers take no lock, unlike those of a cache.Store.
 type objectCache[O metav1.Object, T any] struct {
-	// read returns the value of an object.
-	read func(O) T
+	// read returns the value of an object, and the memory that it takes, in bytes.
+	read func(O) (value T, bytes int64)
+	// reservation makes one of the cluster, without bytes; nil books nothing.
+	reservation func() (*memory.Reservation, error)
 	// changed is called with the items before they are published; it may be nil.
 	changed func(items map[string]T)
 
 	items     atomic.Pointer[map[string]T] // by name; nil before the first list; never changed
 	freshness freshness
+
+	// Of the writer.
+	bytes  map[string]int64    // of the items
+	booked *memory.Reservation // for all of them
+}
+
+// itemBytes is the memory of each item beside its name and its value.
+const itemBytes = 256
+
+func (c *objectCache[O, T]) reserve() (*memory.Reservation, error) {
+	if c.reservation == nil {
+		return nil, nil //nolint:nilnil // a nil reservation books nothing
+	}
+	return c.reservation()
+}
+
+// entryOf is the kept part of an object.
+func (c *objectCache[O, T]) entryOf(o O) entry[T] {
+	value, bytes := c.read(o)
+	return entry[T]{name: strings.Clone(o.GetName()), value: value, bytes: bytes + int64(len(o.GetName())) + itemBytes}
+}
+
+// entry is an object of a list or a watch.
+func (c *objectCache[O, T]) entry(obj any) (entry[T], error) {
+	switch o := obj.(type) {
+	case *entry[T]:
+		return *o, nil
+	case O:
+		return c.entryOf(o), nil
+	}
+	return entry[T]{}, unexpectedObject(obj)
+}
+
+// release gives the memory of the items back, unless another cache has taken them over.
+func (c *objectCache[O, T]) release() {
+	c.booked.Release()
+	c.booked = nil
 }
 
 var (
@@ -44,6 +87,7 @@ func (c *objectCache[O, T]) seedFrom(other *objectCache[O, T]) {
 	if items := other.items.Load(); items != nil {
 		c.publish(*items)
 		c.freshness.seedFrom(&other.freshness)
+		c.bytes, c.booked, other.booked = other.bytes, other.booked, nil
 	}
 }
 
@@ -54,20 +98,45 @@ func (c *objectCache[O, T]) publish(items map[string]T) {
 	c.items.Store(&items)
 }
 
-// edit publishes a copy of the items with one change.
-func (c *objectCache[O, T]) edit(obj any, change func(items map[string]T, o O)) error {
-	o, ok := obj.(O)
-	if !ok {
-		return unexpectedObject(obj)
-	}
-	items := map[string]T{}
+// copied is a copy of the items, for a change.
+func (c *objectCache[O, T]) copied() map[string]T {
 	if before := c.items.Load(); before != nil {
-		items = maps.Clone(*before)
+		return maps.Clone(*before)
 	}
-	change(items, o)
-	c.publish(items)
-	c.freshness.markFresh(time.Now())
+	c.bytes = map[string]int64{}
+	return map[string]T{}
+}
+
+// book books an item in the place of one of its name. An item that finds no memory, or no place, is an error.
+func (c *objectCache[O, T]) book(e *entry[T], others int) error {
+	more := e.bytes - c.bytes[e.name]
+	if others >= answers.MaxItems {
+		return fmt.Errorf("more than %d objects", answers.MaxItems)
+	}
+	if err := c.booked.Extend(more); err != nil {
+		return err
+	}
+	c.booked.Shrink(-more)
+	c.bytes[e.name] = e.bytes
 	return nil
+}
+
+// bookAll books so many bytes for all items, in the place of those before.
+func (c *objectCache[O, T]) bookAll(sum int64) (err error) {
+	if c.booked == nil {
+		if c.booked, err = c.reserve(); err != nil {
+			return err
+		}
+	}
+	more := sum - c.booked.Bytes()
+	c.booked.Shrink(-more)
+	return c.booked.Extend(more)
+}
+
+func (c *objectCache[O, T]) forget(items map[string]T, name string) {
+	c.booked.Shrink(c.bytes[name])
+	delete(c.bytes, name)
+	delete(items, name)
 }
 
 func unexpectedObject(obj any) error { return fmt.Errorf("the watch told of a %T", obj) }
@@ -75,22 +144,48 @@ func unexpectedObject(obj any) error { return fmt.Errorf("the watch told of a %T
 func (c *objectCache[O, T]) Add(obj any) error { return c.Update(obj) }
 
 func (c *objectCache[O, T]) Update(obj any) error {
-	return c.edit(obj, func(items map[string]T, o O) { items[o.GetName()] = c.read(o) })
+	e, err := c.entry(obj)
+	if err != nil {
+		return err
+	}
+	items := c.copied()
+	if err = c.book(&e, len(items)); err != nil {
+		c.forget(items, e.name) // an old value would be a wrong one
+	} else {
+		items[e.name] = e.value
+	}
+	c.publish(items)
+	c.freshness.markFresh(time.Now())
+	return err
 }
 
 func (c *objectCache[O, T]) Delete(obj any) error {
-	return c.edit(obj, func(items map[string]T, o O) { delete(items, o.GetName()) })
+	e, err := c.entry(obj)
+	if err != nil {
+		return err
+	}
+	items := c.copied()
+	c.forget(items, e.name)
+	c.publish(items)
+	c.freshness.markFresh(time.Now())
+	return nil
 }
 
 func (c *objectCache[O, T]) Replace(objs []any, _ string) error {
-	items := make(map[string]T, len(objs))
+	items, bytes, sum := make(map[string]T, len(objs)), make(map[string]int64, len(objs)), int64(0)
 	for _, obj := range objs {
-		o, ok := obj.(O)
-		if !ok {
-			return unexpectedObject(obj)
+		e, err := c.entry(obj)
+		if err != nil {
+			return err
 		}
-		items[o.GetName()] = c.read(o)
+		sum += e.bytes - bytes[e.name]
+		items[e.name], bytes[e.name] = e.value, e.bytes
 	}
+	if err := c.bookAll(sum); err != nil {
+		c.freshness.markFailed(err)
+		return err
+	}
+	c.bytes = bytes
 	c.publish(items)
 	c.freshness.markFresh(time.Now())
 	return nil

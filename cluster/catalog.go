@@ -29,6 +29,14 @@ func define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	return d
 }
 
+// bytes is the memory that the definition takes.
+func (d *definition) bytes() int64 {
+	if d.err != nil {
+		return int64(len(d.err.Error()))
+	}
+	return d.custom.Bytes()
+}
+
 func (d *definition) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
 	if d.err != nil {
 		return nil, d.err

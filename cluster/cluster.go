@@ -28,6 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/identity"
 )
@@ -74,6 +75,8 @@ type Options struct {
 	// FreshFor is how long information about a cluster counts after it was last confirmed, between MinFreshFor and MaxFreshFor; 0 is
 	// the constant FreshFor. The watches and discoveries of a shorter time come more often.
 	FreshFor time.Duration
+	// Memory is where answers of the API servers of clusters are booked while they are read, and the parts of them that are kept. Nil books nothing.
+	Memory *memory.Ledger
 	// CapabilityKeys returns the keys by which the mesh makes capabilities, nil for none; it is called for each review by a capability.
 	// With nil there are none.
 	CapabilityKeys func() *identity.CapabilityKeys
@@ -89,8 +92,9 @@ type Registry struct {
 	conversions func(cluster string) custom.Caller
 	bridged     func(cluster, definition string) custom.Caller
 	bridges     func(cluster string) http.RoundTripper
-	reload      time.Duration                          // of kubeconfigs
-	age         time.Duration                          // of information about clusters
+	reload      time.Duration // of kubeconfigs
+	age         time.Duration // of information about clusters
+	memory      *memory.Ledger
 	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here; a nil map before the first update
 	changed     chan struct{}                          // holds one token while Run has not seen an update
 	refused     *prometheus.CounterVec                 // capabilities that were not accepted
@@ -130,7 +134,7 @@ type resources interface {
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
-		reload: reloadInterval, age: opts.FreshFor, changed: make(chan struct{}, 1), refused: newRefused(),
+		reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.keys = opts.CapabilityKeys; r.keys == nil {
@@ -196,6 +200,7 @@ func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, befor
 		return before.remote
 	}
 	return &remote{
+		cluster: c.Metadata.Name, memory: r.memory,
 		path: kubeconfig, load: r.loader(c, kubeconfig), whole: whole, reload: r.reload, age: r.age, builtin: r.builtin,
 		logger: r.logger.With("cluster", c.Metadata.Name), tried: make(chan struct{}),
 	}

@@ -384,7 +384,9 @@ func linked(t *testing.T, test func(t *testing.T, s *scripted, n *watchedNamespa
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{labels: map[string]string{"env": "dev"}}
-		n := newWatchedNamespaces(s)
+		n := newWatchedNamespaces(s, func(*objectCache[*metav1.PartialObjectMetadata, map[string]string]) collection[*metav1.PartialObjectMetadataList] {
+			return s
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -461,7 +463,9 @@ func TestLiveReadsAreBoundedAndEndWithTheirContext(t *testing.T) {
 }
 
 func TestTheCacheRefusesWhatIsNoNamespace(t *testing.T) {
-	m := &newWatchedNamespaces(nil).cache
+	n := &watchedNamespaces{}
+	n.cache.read = readLabels
+	m := &n.cache
 	for name, err := range map[string]error{
 		"add": m.Add(1), "update": m.Update(1), "delete": m.Delete(1), "replace": m.Replace([]any{1}, ""),
 		"an object of another kind": m.Add(&metav1.PartialObjectMetadataList{}), "a pod": m.Add(&corev1.Pod{}),

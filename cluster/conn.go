@@ -21,7 +21,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // clients are the clients of one cluster, which share their connections.
@@ -29,12 +31,24 @@ type clients struct {
 	config      *rest.Config
 	client      *http.Client
 	transport   http.RoundTripper
+	lists       *rest.RESTClient
 	namespaces  metadata.ResourceInterface
 	apiServices metadata.ResourceInterface
 	definitions apiextensionsclient.CustomResourceDefinitionInterface
+	memory      *memory.Ledger // nil books nothing
+	cluster     string
 }
 
-func newClients(config *rest.Config, httpClient *http.Client) (*clients, error) {
+// newClients makes the clients of a cluster. All of its answers go over a [answers.Transport], and are booked to it.
+func newClients(config *rest.Config, over http.RoundTripper, ledger *memory.Ledger, cluster string) (*clients, error) {
+	whole := answers.Transport{RoundTripper: over, Memory: ledger, Cluster: cluster}
+	itemByItem := whole
+	itemByItem.ItemByItem = true
+	httpClient := &http.Client{Transport: whole}
+	lists, err := newListClient(config, itemByItem)
+	if err != nil {
+		return nil, err
+	}
 	objects, err := metadata.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, err
@@ -44,7 +58,7 @@ func newClients(config *rest.Config, httpClient *http.Client) (*clients, error) 
 		return nil, err
 	}
 	return &clients{
-		config: config, client: httpClient, transport: httpClient.Transport,
+		config: config, client: httpClient, transport: whole, lists: lists, memory: ledger, cluster: cluster,
 		namespaces:  objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 		apiServices: objects.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}),
 		definitions: extensions.CustomResourceDefinitions(),
@@ -70,8 +84,7 @@ type clusterConn struct {
 func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration) *clusterConn {
 	conn := &clusterConn{
 		host: c.config.Host, clients: c, logger: logger,
-		namespaces: newWatchedNamespaces(c.namespaces),
-		discovery:  newDiscoverer(builtin, logger),
+		namespaces: namespacesOf(c), discovery: newDiscoverer(builtin, logger),
 		permissions: sync.OnceValues(func() (authorizer.Authorizer, error) {
 			return newPermissions(c.config, c.transport)
 		}),
@@ -79,21 +92,45 @@ func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration
 	for _, f := range []*freshness{&conn.namespaces.cache.freshness, &conn.discovery.freshness, &conn.crds.freshness, &conn.apiServices.freshness} {
 		f.age = age
 	}
+	for _, reservation := range []*func() (*memory.Reservation, error){
+		&conn.namespaces.cache.reservation, &conn.crds.reservation, &conn.apiServices.reservation, &conn.discovery.reservation,
+	} {
+		*reservation = c.reserve
+	}
 	conn.crds.read = readDefinition
 	conn.crds.changed = func(items map[string]*definition) { conn.catalog.Store(newCatalog(items)) }
-	conn.apiServices.read = func(*metav1.PartialObjectMetadata) struct{} { return struct{}{} }
+	conn.apiServices.read = func(*metav1.PartialObjectMetadata) (struct{}, int64) { return struct{}{}, 0 }
 	conn.apiServices.changed = func(map[string]struct{}) { conn.discovery.poke() }
 	return conn
 }
 
 // readDefinition reads a CustomResourceDefinition. It returns nil for one that the API server does not serve, since its names
 // belong to another (crdHandler.ServeHTTP of k8s.io/apiextensions-apiserver).
-func readDefinition(crd *apiextensionsv1.CustomResourceDefinition) *definition {
+func readDefinition(crd *apiextensionsv1.CustomResourceDefinition) (*definition, int64) {
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) &&
 		!apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-		return nil
+		return nil, 0
 	}
-	return define(crd)
+	d := define(crd)
+	return d, d.bytes()
+}
+
+// reserve makes a reservation of the cluster.
+func (c *clients) reserve() (*memory.Reservation, error) {
+	if c.memory == nil {
+		return nil, nil //nolint:nilnil // a nil reservation books nothing
+	}
+	return c.memory.Reserve(c.cluster, 0)
+}
+
+// release gives the memory back that the connection has not handed to the next one.
+func (c *clusterConn) release() {
+	if c.err == nil {
+		c.namespaces.cache.release()
+		c.crds.release()
+		c.apiServices.release()
+		c.discovery.release()
+	}
 }
 
 func (c *clusterConn) seedFrom(other *clusterConn) {
@@ -111,10 +148,16 @@ func (c *clusterConn) watch(ctx context.Context, whole bool) {
 	if whole {
 		wg.Go(func() { c.discovery.run(ctx, c.clients.config, c.clients.transport) })
 		wg.Go(func() {
-			watchInto(ctx, "customresourcedefinitions", c.clients.definitions, &apiextensionsv1.CustomResourceDefinition{}, &c.crds)
+			of := &lister[apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinition, *definition]{
+				c.clients.definitions, c.clients.lists, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", acceptObjects, &c.crds,
+			}
+			watchInto(ctx, "customresourcedefinitions", of, &apiextensionsv1.CustomResourceDefinition{}, &c.crds)
 		})
 		wg.Go(func() {
-			watchInto(ctx, "apiservices", c.clients.apiServices, &metav1.PartialObjectMetadata{}, &c.apiServices)
+			of := &lister[metav1.PartialObjectMetadata, *metav1.PartialObjectMetadata, struct{}]{
+				c.clients.apiServices, c.clients.lists, "/apis/apiregistration.k8s.io/v1/apiservices", acceptMetadata, &c.apiServices,
+			}
+			watchInto(ctx, "apiservices", of, &metav1.PartialObjectMetadata{}, &c.apiServices)
 		})
 	}
 }

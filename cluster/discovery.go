@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
@@ -93,6 +95,9 @@ func (s *served) equivalents(resource schema.GroupVersionResource, subresource s
 type discoverer struct {
 	builtin Builtin
 	logger  *slog.Logger
+	// reservation makes one of the cluster, without bytes; nil books nothing.
+	reservation func() (*memory.Reservation, error)
+	booked      *memory.Reservation // for current
 
 	current   atomic.Pointer[served] // nil before the first discovery
 	freshness freshness
@@ -106,6 +111,13 @@ func newDiscoverer(builtin Builtin, logger *slog.Logger) *discoverer {
 func (d *discoverer) seedFrom(other *discoverer) {
 	d.current.Store(other.current.Load())
 	d.freshness.seedFrom(&other.freshness)
+	d.booked, other.booked = other.booked, nil
+}
+
+// release gives the memory of the result back, unless another discoverer has taken it over.
+func (d *discoverer) release() {
+	d.booked.Release()
+	d.booked = nil
 }
 
 func (d *discoverer) poke() {
@@ -137,8 +149,9 @@ func (d *discoverer) run(ctx context.Context, config *rest.Config, transport htt
 // refresh discovers once, and reports success. The result is as old as the start of the request.
 func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport http.RoundTripper) bool {
 	begun := time.Now()
-	lists, failed, err := discover(ctx, config, transport)
+	next, booked, err := d.discover(ctx, config, transport)
 	if ctx.Err() != nil {
+		booked.Release()
 		return false
 	}
 	if before := d.freshness.lastError(); err != nil && (before == nil || before.Error() != err.Error()) {
@@ -148,9 +161,37 @@ func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport
 	if err != nil {
 		return false
 	}
-	d.current.Store(newServed(lists, failed, d.builtin))
+	d.current.Store(next)
+	d.booked.Release()
+	d.booked = booked
 	d.freshness.markFresh(begun)
 	return true
+}
+
+// wayBytes is the memory of a way to a resource.
+const wayBytes = 512
+
+// discover asks once. The result is booked until it is replaced.
+func (d *discoverer) discover(ctx context.Context, config *rest.Config, transport http.RoundTripper) (*served, *memory.Reservation, error) {
+	var booked *memory.Reservation
+	if d.reservation != nil {
+		var err error
+		if booked, err = d.reservation(); err != nil {
+			return nil, nil, fmt.Errorf("discovery: %w", err)
+		}
+	}
+	lists, failed, err := discover(answers.Booked(ctx, booked), config, transport)
+	if err != nil {
+		booked.Release()
+		return nil, nil, err
+	}
+	next := newServed(lists, failed, d.builtin)
+	kept := int64(0)
+	for _, list := range lists {
+		kept += wayBytes * int64(len(list.APIResources))
+	}
+	booked.Shrink(booked.Bytes() - kept)
+	return next, booked, nil
 }
 
 // roundTripper is a function as an http.RoundTripper.

@@ -110,7 +110,7 @@ func ageUpTo(t *testing.T, bound time.Duration, test func(t *testing.T, a *aged)
 			definitions: &definitionsScript{items: []apiextensionsv1.CustomResourceDefinition{*widgets("v1", "v2")}},
 		}
 		config := &rest.Config{Host: "https://prod"}
-		c, err := newClients(config, &http.Client{Transport: a.server.inMemory()})
+		c, err := newClients(config, a.server.inMemory(), nil, "prod")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 )
 
 // MaxLiveReads bounds the reads of single namespaces in flight to one cluster. Others wait.
@@ -14,7 +17,6 @@ const MaxLiveReads = 32
 
 // namespaceReader is the part of a metadata client that watchedNamespaces needs.
 type namespaceReader interface {
-	collection[*metav1.PartialObjectMetadataList]
 	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error)
 }
 
@@ -22,17 +24,41 @@ type namespaceReader interface {
 type watchedNamespaces struct {
 	cache  objectCache[*metav1.PartialObjectMetadata, map[string]string]
 	reader namespaceReader
-	slots  chan struct{} // holds a token for each live read
+	watch  func(ctx context.Context) // fills the cache until ctx ends
+	slots  chan struct{}             // holds a token for each live read
 }
 
-func newWatchedNamespaces(reader namespaceReader) *watchedNamespaces {
+// newWatchedNamespaces reads namespaces from a cluster, of which it watches the collection that of returns for its cache.
+func newWatchedNamespaces[L runtime.Object](
+	reader namespaceReader, of func(*objectCache[*metav1.PartialObjectMetadata, map[string]string]) collection[L],
+) *watchedNamespaces {
 	n := &watchedNamespaces{reader: reader, slots: make(chan struct{}, MaxLiveReads)}
-	n.cache.read = func(ns *metav1.PartialObjectMetadata) map[string]string { return ns.Labels }
+	n.cache.read = readLabels
+	n.watch = func(ctx context.Context) {
+		watchInto(ctx, "namespaces", of(&n.cache), &metav1.PartialObjectMetadata{}, &n.cache)
+	}
 	return n
 }
 
-func (n *watchedNamespaces) watch(ctx context.Context) {
-	watchInto(ctx, "namespaces", n.reader, &metav1.PartialObjectMetadata{}, &n.cache)
+// namespacesOf are the namespaces of a cluster, item by item.
+func namespacesOf(c *clients) *watchedNamespaces {
+	return newWatchedNamespaces(c.namespaces, func(cache *objectCache[*metav1.PartialObjectMetadata, map[string]string]) collection[*entries[map[string]string]] {
+		return &lister[metav1.PartialObjectMetadata, *metav1.PartialObjectMetadata, map[string]string]{
+			c.namespaces, c.lists, "/api/v1/namespaces", acceptMetadata, cache,
+		}
+	})
+}
+
+// labelBytes is the memory of a label in a map, beside its name and value.
+const labelBytes = 64
+
+// readLabels returns the labels of a namespace, and their memory.
+func readLabels(ns *metav1.PartialObjectMetadata) (map[string]string, int64) {
+	bytes := int64(0)
+	for name, value := range ns.Labels {
+		bytes += int64(len(name)+len(value)) + labelBytes
+	}
+	return ns.Labels, bytes
 }
 
 // labels implements namespaces, as Kubernetes' namespace matcher does.
@@ -53,7 +79,12 @@ func (n *watchedNamespaces) live(ctx context.Context, name string) (map[string]s
 	if labels, ok := n.cache.lookup(name); ok { // the watch may have delivered it meanwhile
 		return labels, nil
 	}
-	ns, err := n.reader.Get(ctx, name, metav1.GetOptions{})
+	booked, err := n.cache.reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer booked.Release()
+	ns, err := n.reader.Get(answers.Booked(ctx, booked), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) {
 		// The 404 is not an API server's, so it does not mean that the namespace is missing.
 		return nil, errors.New("the cluster cannot be asked: " + err.Error())

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 
-	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
@@ -28,7 +28,9 @@ var errNoBridges = errors.New("the cluster is asked through its bridges, and thi
 
 // remote is a cluster that is reached through a kubeconfig, or through its bridges. Its methods may be called concurrently; run is called once.
 type remote struct {
-	path    string // of the kubeconfig; empty with bridges
+	cluster string
+	memory  *memory.Ledger // nil books nothing
+	path    string         // of the kubeconfig; empty with bridges
 	load    func() (*kubeconfigFile, error)
 	whole   bool          // whether everything is read from the cluster, or its namespaces alone
 	reload  time.Duration // between two reads of the kubeconfig
@@ -140,6 +142,11 @@ func (r *remote) parts() []Part {
 
 // run keeps a connection to the cluster until ctx ends.
 func (r *remote) run(ctx context.Context) {
+	defer func() {
+		if c := r.current.Load(); c != nil {
+			c.release()
+		}
+	}()
 	for ctx.Err() == nil {
 		conf, err := r.load()
 		if err == nil {
@@ -161,9 +168,12 @@ func (r *remote) fail(err error) {
 }
 
 func (r *remote) use(c *clusterConn) {
-	if r.current.Swap(c) == nil {
+	before := r.current.Swap(c)
+	if before == nil {
 		close(r.tried)
+		return
 	}
+	before.release()
 }
 
 // connect connects to the cluster until ctx ends or the kubeconfig changes. A new connection to the same cluster begins with
@@ -174,8 +184,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
-	httpClient.Transport = answers.Transport{RoundTripper: httpClient.Transport}
-	clients, err := newClients(conf.config, httpClient)
+	clients, err := newClients(conf.config, httpClient.Transport, r.memory, r.cluster)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}

@@ -1,27 +1,37 @@
 // Package answers reads what the API server of a cluster answers, which counts as hostile as a review does: the owner of a cluster chooses every
 // byte of it. A [Transport] asks for JSON alone and refuses all else, bounds bytes, depth and number of the parts of each answer while it is
-// read, follows no redirect, and quotes of an error its code, its reason and the start of its message.
+// read, books them to the cluster, follows no redirect, and quotes of an error its code, its reason and the start of its message. [Items] reads a
+// list item by item.
 //
 // Every client of a cluster's API server goes over one. The address of an API server is the operator's own, who wrote the Cluster.
 package answers
 
 import (
+	"context"
 	"fmt"
 	"mime"
 	"net/http"
 	"strings"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// Bounds of one answer. A watch that has sent more than MaxBytes begins again with a list.
+// Bounds of one answer. A watch that has sent more than MaxListBytes begins again with a list.
 const (
-	// MaxBytes bounds an answer, unpacked, in bytes: a list of 2,000 CustomResourceDefinitions has about 100 MiB.
-	MaxBytes = 256 << 20
-	// MaxEventBytes bounds one event of a watch, in bytes: an object of etcd has at most 1.5 MiB, and is larger as JSON.
-	MaxEventBytes = 8 << 20
+	// MaxBytes bounds an answer that is read whole, unpacked, in bytes. The discovery of 2,000 CustomResourceDefinitions has about 3 MiB.
+	MaxBytes = 32 << 20
+	// MaxParts bounds the objects and arrays of such an answer.
+	MaxParts = 250_000
+	// MaxListBytes bounds a list that is read item by item, and a watch, in bytes: a list of 2,000 CustomResourceDefinitions has about 100 MiB.
+	MaxListBytes = 256 << 20
+	// MaxItems bounds the items of a list.
+	MaxItems = 100_000
+	// MaxItemBytes bounds an item of a list and an event of a watch, in bytes: an object of etcd has at most 1.5 MiB, and is larger as JSON.
+	MaxItemBytes = 8 << 20
+	// MaxItemParts bounds the objects and arrays of one: each property of a schema is an object.
+	MaxItemParts = 50_000
 	// MaxDepth bounds how deep objects and arrays lie in each other: a schema of 100 nested properties has 200.
 	MaxDepth = 256
-	// MaxParts bounds the objects and arrays of a list or an event: each takes up to a kilobyte once it is decoded.
-	MaxParts = 4 << 20
 	// MaxErrorBytes bounds an error, in bytes: of a longer one the code remains.
 	MaxErrorBytes = 64 << 10
 )
@@ -33,9 +43,29 @@ const mediaType = "application/json"
 type Transport struct {
 	http.RoundTripper
 
-	// MaxBytes and MaxParts are in the place of the constants; 0 means these.
-	MaxBytes int64
-	MaxParts int
+	// ItemByItem is for lists that [Items] reads: the bounds are those of lists, and of each item.
+	ItemByItem bool
+	// Memory is where the answers are booked, to Cluster, while they are read; nil books nothing. A request with a reservation of its own
+	// is booked there: see [Booked].
+	Memory  *memory.Ledger
+	Cluster string
+}
+
+// bookedKey is the key of a reservation in a context.
+type bookedKey struct{}
+
+// Booked has the answers to requests of a context booked to a reservation, which its owner releases when it has decoded them.
+func Booked(ctx context.Context, r *memory.Reservation) context.Context {
+	return context.WithValue(ctx, bookedKey{}, r)
+}
+
+// reservation is where an answer is booked, and the end of that.
+func (t Transport) reservation(ctx context.Context) (r *memory.Reservation, release func(), err error) {
+	if given, ok := ctx.Value(bookedKey{}).(*memory.Reservation); ok || t.Memory == nil {
+		return given, func() {}, nil
+	}
+	r, err = t.Memory.Reserve(t.Cluster, 0)
+	return r, r.Release, err
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -49,19 +79,21 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Header.Del("Warning") // client-go logs each
 	switch code := response.StatusCode; {
 	case code >= http.StatusMultipleChoices && code < http.StatusBadRequest:
-		response.Body.Close()
-		return nil, fmt.Errorf("the API server answered HTTP %d, and redirects are not followed: write the address that answers into the kubeconfig", code)
+		err = fmt.Errorf("the API server answered HTTP %d, and redirects are not followed: write the address that answers into the kubeconfig", code)
 	case code < http.StatusOK:
-		response.Body.Close()
-		return nil, fmt.Errorf("the API server answered HTTP %d to a request for JSON", code)
+		err = fmt.Errorf("the API server answered HTTP %d to a request for JSON", code)
 	case code > http.StatusPartialContent:
 		return refusal(response), nil
 	case response.ContentLength != 0 && !isJSON(response.Header):
-		response.Body.Close()
-		return nil, fmt.Errorf("the API server answered with the content type %.64q, and %s alone is read: is there an API server behind the address?",
+		err = fmt.Errorf("the API server answered with the content type %.64q, and %s alone is read: is there an API server behind the address?",
 			response.Header.Get("Content-Type"), mediaType)
+	default:
+		err = t.bound(r, response)
 	}
-	response.Body = t.bounded(response.Body, r.URL.Query().Has("watch"))
+	if err != nil {
+		response.Body.Close()
+		return nil, err
+	}
 	return response, nil
 }
 

@@ -2,6 +2,7 @@ package answers
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // answering is a transport with one answer, that counts the calls to close its connections.
@@ -65,35 +68,153 @@ func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels)
 }
 
+// times is a text, so many times, with another between.
+func times(n int, text, between string) string {
+	return strings.TrimSuffix(strings.Repeat(text+between, n), between)
+}
+
 func TestAnAnswerIsBoundedInBytesDepthAndParts(t *testing.T) {
-	events := strings.Repeat("{}\n", 20)
+	whole, lists := Transport{}, Transport{ItemByItem: true}
+	text := func(bytes int) string { return `"` + strings.Repeat("x", bytes-2) + `"` }
+	items := func(items string) string { return `{"metadata":{},"items":[` + items + `]}` }
 	for name, test := range map[string]struct {
 		body, query string
-		bound       Transport
+		over        Transport
 		want        string // part of the error; empty for none
 	}{
-		"as many bytes as there may be":  {`"` + strings.Repeat("x", 98) + `"`, "", Transport{MaxBytes: 100}, ""},
-		"one byte more":                  {`"` + strings.Repeat("x", 99) + `"`, "", Transport{MaxBytes: 100}, "larger than 100 bytes"},
-		"as deep as it may be":           {nested(MaxDepth), "", Transport{}, ""},
-		"one level more":                 {nested(MaxDepth + 1), "", Transport{}, "deeper than 256 levels"},
-		"arrays count as levels":         {strings.Repeat("[", MaxDepth+1), "", Transport{}, "deeper than 256 levels"},
-		"objects in strings do not":      {`"` + strings.Repeat(`\"{[`, MaxDepth+1) + `"`, "", Transport{}, ""},
-		"nor does what an escape ends":   {`["\\",` + nested(MaxDepth-1) + "]", "", Transport{}, ""},
-		"a backslash hides no level":     {`["\\",` + nested(MaxDepth) + "]", "", Transport{}, "deeper than 256 levels"},
-		"as many parts as there may be":  {"[" + strings.Repeat("{},", 8) + "{}]", "", Transport{MaxParts: 10}, ""},
-		"one part more":                  {"[" + strings.Repeat("{},", 9) + "{}]", "", Transport{MaxParts: 10}, "more than 10 objects and arrays"},
-		"arrays are parts":               {"[" + strings.Repeat("[],", 9) + "[]]", "", Transport{MaxParts: 10}, "more than 10 objects and arrays"},
-		"events count one by one":        {events, "?watch=1", Transport{MaxParts: 1}, ""},
-		"events together are an answer":  {events, "?watch=1", Transport{MaxBytes: 59}, "larger than 59 bytes"},
-		"as large an event as there may": {`"` + strings.Repeat("x", MaxEventBytes-2) + `"`, "?watch=1", Transport{}, ""},
-		"one byte more of an event":      {`"` + strings.Repeat("x", MaxEventBytes-1) + `"`, "?watch=1", Transport{}, "event of a watch of the API server is larger than 8388608"},
-		"a list is as large as it is":    {`"` + strings.Repeat("x", MaxEventBytes-1) + `"`, "", Transport{}, ""},
+		"as many bytes as there may be":        {text(MaxBytes), "", whole, ""},
+		"one byte more":                        {text(MaxBytes + 1), "", whole, "larger than 33554432 bytes"},
+		"as deep as it may be":                 {nested(MaxDepth), "", whole, ""},
+		"one level more":                       {nested(MaxDepth + 1), "", whole, "deeper than 256 levels"},
+		"arrays count as levels":               {strings.Repeat("[", MaxDepth+1), "", whole, "deeper than 256 levels"},
+		"objects in strings do not":            {`"` + strings.Repeat(`\"{[`, MaxDepth+1) + `"`, "", whole, ""},
+		"nor does what an escape ends":         {`["\\",` + nested(MaxDepth-1) + "]", "", whole, ""},
+		"a backslash hides no level":           {`["\\",` + nested(MaxDepth) + "]", "", whole, "deeper than 256 levels"},
+		"as many parts as there may be":        {"[" + times(MaxParts-1, "{}", ",") + "]", "", whole, ""},
+		"one part more":                        {"[" + times(MaxParts, "{}", ",") + "]", "", whole, "more than 250000 objects and arrays"},
+		"arrays are parts":                     {"[" + times(MaxParts, "[]", ",") + "]", "", whole, "more than 250000 objects and arrays"},
+		"an event with all parts it may have":  {"[" + times(MaxItemParts-1, "{}", ",") + "]", "?watch=1", whole, ""},
+		"one part of an event more":            {"[" + times(MaxItemParts, "{}", ",") + "]", "?watch=1", whole, "more than 50000"},
+		"events count one by one":              {times(2*MaxItemParts, "{}", "\n"), "?watch=1", whole, ""},
+		"as large an event as there may be":    {text(MaxItemBytes), "?watch=1", whole, ""},
+		"one byte of an event more":            {text(MaxItemBytes + 1), "?watch=1", whole, "larger than 8388608"},
+		"an item with all parts it may have":   {items("{}," + times(MaxItemParts, "{}", "")), "", lists, ""},
+		"one part of an item more":             {items("{}," + times(MaxItemParts+1, "{}", "")), "", lists, "more than 50000"},
+		"items count one by one":               {items(times(2*MaxItemParts, "{}", ",")), "", lists, ""},
+		"as large an item as there may be":     {items("1," + text(MaxItemBytes)[:MaxItemBytes-2]), "", lists, ""},
+		"one byte of an item more":             {items("1," + text(MaxItemBytes)), "", lists, "larger than 8388608"},
+		"metadata of a list has no items":      {`{"metadata":{` + times(MaxItemParts+1, `"a":{}`, ",") + "}}", "", lists, "more than 50000"},
+		"nor has the list of an item":          {items("[" + times(MaxItemParts, "{}", ",") + "]"), "", lists, "more than 50000"},
+		"no comma begins a whole answer again": {times(MaxParts+1, "{}", ","), "", whole, "more than 250000"},
 	} {
-		test.bound.RoundTripper = &answering{header: typed("application/json"), body: test.body}
-		body, err := read(t, test.bound, test.query)
+		test.over.RoundTripper = &answering{header: typed("application/json"), body: test.body}
+		body, err := read(t, test.over, test.query)
 		if test.want == "" && (err != nil || body != test.body) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %d of %d bytes, %v; want %q", name, len(body), len(test.body), err, test.want)
 		}
+	}
+}
+
+func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {
+	const total = 4 << 20
+	ledger, err := memory.New(memory.Options{Total: total})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := `{"kind":"XList","items":[` + times(300, `{"a":"`+strings.Repeat("x", 4000)+`"}`, ",") + "]}"
+	open := func(over Transport, query string) *http.Response {
+		over.RoundTripper, over.Memory, over.Cluster = &answering{header: typed("application/json"), body: large}, ledger, "east"
+		request := httptest.NewRequest(http.MethodGet, "http://cluster/"+query, nil)
+		response, err := over.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	for name, test := range map[string]struct {
+		over  Transport
+		query string
+		fits  bool
+	}{
+		"a list, item by item":            {Transport{ItemByItem: true}, "", true},
+		"a whole answer of as many bytes": {Transport{}, "", false},
+		"an event of as many bytes":       {Transport{}, "?watch=1", false},
+	} {
+		response := open(test.over, test.query)
+		read, most := 0, int64(0)
+		var err error
+		for p := make([]byte, 8<<10); err == nil; most = max(most, ledger.InUse()) {
+			var n int
+			if n, err = response.Body.Read(p); n > 0 && ledger.InUse() < int64(n) {
+				t.Errorf("%s: %d bytes booked with %d read", name, ledger.InUse(), n)
+			}
+			read += n
+		}
+		var full *memory.FullError
+		if test.fits != errors.Is(err, io.EOF) || !test.fits && !errors.As(err, &full) || !test.fits && read >= total/bytesFactor {
+			t.Errorf("%s: %d bytes, %v", name, read, err)
+		}
+		if most > 3*total/4 || test.fits && most > total/8 {
+			t.Errorf("%s: %d bytes were booked", name, most)
+		}
+		response.Body.Close()
+		if ledger.InUse() != 0 {
+			t.Errorf("%s: %d bytes stay booked", name, ledger.InUse())
+		}
+	}
+	own, err := ledger.Reserve("east", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large = `{"a":"` + strings.Repeat("x", 4000) + `"}`
+	over := Transport{RoundTripper: &answering{header: typed("application/json"), body: large}, Memory: ledger, Cluster: "east"}
+	response, err := over.RoundTrip(httptest.NewRequest(http.MethodGet, "http://cluster", nil).WithContext(Booked(t.Context(), own)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil || own.Bytes() < bytesFactor*4000 {
+		t.Errorf("%d bytes are booked to its own reservation while it is decoded: %v", own.Bytes(), err)
+	}
+	own.Release()
+}
+
+func TestAListIsReadItemByItem(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","selfLink":"x","remainingItemCount":null},"items":[{"a":1},{"b":[2]}]}`: `7: {"a":1} {"b":[2]}`,
+		`{"items":null,"kind":"PodList"}`:                              ": ",
+		`{"kind":"PodList","metadata":null}`:                           ": ",
+		`{"kind":"PodList","items":[`:                                  "error: EOF",
+		`{"kind":"PodList","items":[{},`:                               "error: EOF",
+		`{"kind":"PodList","items":{"a":1}}`:                           "error: its items are no array",
+		`{"kind":"PodList","items":[],"continue":"x"}`:                 `error: it has a member "continue"`,
+		`{"kind":"PodList","metadata":{"continue":"next"},"items":[]}`: "error: a part of a list",
+		`{"kind":"PodList","metadata":{"labels":{}},"items":[]}`:       `error: "{" in the place of a text`,
+		`{"kind":["PodList"],"items":[]}`:                              `error: "[" in the place of a text`,
+		`{"kind":"Status","message":"x"}`:                              `error: it has a member "message"`,
+		`{"kind":"Pod","metadata":{}}`:                                 `error: "Pod" in the place of a list`,
+		`[{}]`:                                                         `error: want "{"`,
+		`{}`:                                                           `error: "" in the place of a list`,
+		`{"kind":"PodList","items":[` + times(MaxItems, "1", ",") + `],"metadata":{"resourceVersion":"7"}}`: "7: " + times(MaxItems, "1", " "),
+		`{"kind":"PodList","items":[` + times(MaxItems+1, "1", ",") + `]}`:                                  "error: more than 100000 items",
+	} {
+		var found []string
+		meta, err := Items(strings.NewReader(text), func(raw []byte) error {
+			found = append(found, string(raw))
+			return nil
+		})
+		got := meta.ResourceVersion + ": " + strings.Join(found, " ")
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if part, failed := strings.CutPrefix(want, "error: "); failed && (err == nil || !strings.Contains(err.Error(), part)) || !failed && got != want {
+			t.Errorf("%.100s: %.100s\nwant %.100s", text, got, want)
+		}
+	}
+	stop := errors.New("stop")
+	if _, err := Items(strings.NewReader(`{"items":[1,2]}`), func([]byte) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("an item that is refused: %v", err)
 	}
 }
 
@@ -208,7 +329,7 @@ func FuzzThePartsOfAnAnswer(f *testing.F) {
 		if !json.Valid([]byte(text)) {
 			return
 		}
-		b := &boundedBody{mostDocument: int64(len(text)), mostParts: len(text)}
+		b := &boundedBody{mostUnit: int64(len(text)), mostParts: len(text)}
 		parts, deepest := 0, 0
 		for i := range len(text) {
 			if err := b.scan(text[i]); err != nil && b.depth <= MaxDepth {

@@ -1,38 +1,73 @@
 package answers
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"net/http"
+	"sync"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-func (t Transport) bounded(body io.ReadCloser, watch bool) io.ReadCloser {
-	b := &boundedBody{ReadCloser: body, most: cmp.Or(t.MaxBytes, MaxBytes), mostParts: cmp.Or(t.MaxParts, MaxParts)}
-	if b.mostDocument = b.most; watch {
-		b.mostDocument = min(b.most, MaxEventBytes)
+const (
+	// bytesFactor and partBytes are the memory that bytes and parts of an answer take while they are read and decoded: the reader's buffer
+	// doubles, and a JSONSchemaProps in a map has half a kilobyte, and a place that may be free.
+	bytesFactor = 4
+	partBytes   = 2 << 10
+	// bookedAhead is how much is booked at a time, in bytes.
+	bookedAhead = 4 << 10
+)
+
+// bound bounds the body of an answer to a request, and books it.
+func (t Transport) bound(request *http.Request, answer *http.Response) error {
+	b := &boundedBody{ReadCloser: answer.Body, most: MaxBytes, mostUnit: MaxBytes, mostParts: MaxParts}
+	switch {
+	case request.URL.Query().Has("watch"):
+		b.most, b.mostUnit, b.mostParts, b.watch = MaxListBytes, MaxItemBytes, MaxItemParts, true
+	case t.ItemByItem:
+		b.most, b.mostUnit, b.mostParts, b.list = MaxListBytes, MaxItemBytes, MaxItemParts, true
 	}
-	return b
+	var err error
+	if b.reservation, b.release, err = t.reservation(request.Context()); err != nil {
+		return fmt.Errorf("reading the answer of the API server: %w", err)
+	}
+	answer.Body = b
+	return nil
 }
 
-// boundedBody returns an error in place of the bytes that go past a bound. One goroutine reads it.
+// boundedBody returns an error in place of the bytes that go past a bound. One goroutine reads it, and any may close it.
+//
+// A unit is decoded at once: the answer, a document of a watch, or an item or another member of a list.
 type boundedBody struct {
 	io.ReadCloser
 
-	most, mostDocument int64 // bytes: of the answer, and of one document in it
-	mostParts          int
+	most, mostUnit int64 // bytes: of the answer, and of a unit
+	mostParts      int   // of a unit
+	watch, list    bool
 
-	read     int64 // so far, in bytes
-	document int64 // of the document that is being read
-	parts    int   // objects and arrays of it
-	depth    int
-	text     bool // inside of a string
-	escaped  bool // behind a backslash
-	err      error
+	mu          sync.Mutex // for the reservation, which is used until closed is set
+	reservation *memory.Reservation
+	release     func()
+	booked      int64
+	closed      bool
+
+	read    int64 // so far, in bytes
+	unit    int64 // bytes of this unit
+	parts   int   // objects and arrays of it
+	largest int64 // unit so far, in bytes: the buffers of the reader stay as large
+	depth   int
+	array   bool // the second level is an array
+	text    bool // inside of a string
+	escaped bool // behind a backslash
+	err     error
 }
 
 // Read implements [io.Reader].
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.err != nil {
+		return 0, b.err
+	}
+	if b.err = b.book(int64(len(p))); b.err != nil {
 		return 0, b.err
 	}
 	n, err := b.ReadCloser.Read(p)
@@ -48,10 +83,55 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close implements [io.Closer]. Bytes in a reservation of the caller stay until the caller releases it, but for a list.
+func (b *boundedBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		if b.closed = true; b.list {
+			b.reservation.Shrink(b.booked)
+		}
+		b.release()
+	}
+	return b.ReadCloser.Close()
+}
+
+// book books this unit and so many bytes more.
+func (b *boundedBody) book(more int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	need := bytesFactor*max(b.largest, b.unit+more) + partBytes*int64(b.parts)
+	switch {
+	case b.closed:
+		return http.ErrBodyReadAfterClose
+	case need <= b.booked:
+		return nil
+	}
+	need += bookedAhead
+	if err := b.reservation.Grow(need - b.booked); err != nil {
+		return fmt.Errorf("reading the answer of the API server: %w", err)
+	}
+	b.booked = need
+	return nil
+}
+
+// endUnit gives back the memory of a unit, which was decoded when the next one is read.
+func (b *boundedBody) endUnit() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.largest = max(b.largest, b.unit)
+	keep := min(b.booked, bytesFactor*b.largest)
+	b.reservation.Shrink(b.booked - keep)
+	b.unit, b.parts, b.booked = 0, 0, keep
+}
+
 // scan counts one byte of JSON. Whether it is JSON is left to the decoder.
 func (b *boundedBody) scan(c byte) error {
-	if b.document++; b.document > b.mostDocument {
-		return fmt.Errorf("an event of a watch of the API server is larger than %d bytes", b.mostDocument)
+	if b.unit++; b.unit > b.mostUnit {
+		return fmt.Errorf("an item or event in the answer of the API server is larger than %d bytes", b.mostUnit)
 	}
 	switch {
 	case b.escaped:
@@ -61,23 +141,30 @@ func (b *boundedBody) scan(c byte) error {
 	case c == '"':
 		b.text = true
 	case c == '{', c == '[':
-		return b.open()
+		return b.open(c)
 	case c == '}', c == ']':
 		if b.depth--; b.depth <= 0 {
-			b.depth, b.parts, b.document = 0, 0, 0
+			if b.depth = 0; b.watch {
+				b.endUnit()
+			}
 		}
+	case c == ',' && b.list && (b.depth == 1 || b.depth == 2 && b.array):
+		b.endUnit()
 	}
 	return nil
 }
 
-func (b *boundedBody) open() error {
+func (b *boundedBody) open(c byte) error {
 	b.depth++
 	b.parts++
+	if b.depth == 2 {
+		b.array = c == '['
+	}
 	switch {
 	case b.depth > MaxDepth:
 		return fmt.Errorf("the answer of the API server is nested deeper than %d levels", MaxDepth)
 	case b.parts > b.mostParts:
-		return fmt.Errorf("the answer of the API server has more than %d objects and arrays", b.mostParts)
+		return fmt.Errorf("the answer of the API server has more than %d objects and arrays, in one item or event of it or in all", b.mostParts)
 	}
-	return nil
+	return b.book(0)
 }

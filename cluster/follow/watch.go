@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -54,7 +55,14 @@ func (s *seen) watch(ctx context.Context) {
 		example := &unstructured.Unstructured{}
 		example.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
 		lw := &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return resource.List(ctx, o) },
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.Limit, o.Continue = 0, ""
+				list, err := resource.List(ctx, o)
+				if err == nil && list.GetContinue() != "" { // it could go on without end
+					err = errors.New("the API server answered with a part of a list, although no limit was asked for")
+				}
+				return list, err
+			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return resource.Watch(ctx, o)
 			},

@@ -26,12 +26,8 @@ const (
 	// MaxConversions is how many ConversionReviews a bridge holds at a time. Others wait, with their bodies unread, for as long as their
 	// reviews have time.
 	MaxConversions = 16
-	// maxDefinitionBytes bounds a CustomResourceDefinition: more than etcd stores.
-	maxDefinitionBytes = 4 << 20
-	// maxDefinitionParts bounds the objects and arrays of one: a property of a schema is an object.
-	maxDefinitionParts = 100_000
 	// maxErrorBytes bounds the text of an error.
-	maxErrorBytes = 2 << 10
+	maxErrorBytes = 256
 )
 
 // converter calls the conversion webhooks of a cluster for its dispatchers. The address of a webhook is that of the
@@ -44,7 +40,7 @@ type converter struct {
 }
 
 func newConverter(api *url.URL, transport http.RoundTripper, caller custom.Caller) *converter {
-	over := answers.Transport{RoundTripper: transport, MaxBytes: maxDefinitionBytes, MaxParts: maxDefinitionParts}
+	over := answers.Transport{RoundTripper: transport, ItemByItem: true}
 	return &converter{api: api, client: &http.Client{Transport: over}, caller: caller, slots: make(chan struct{}, MaxConversions)}
 }
 
@@ -97,25 +93,43 @@ func (c *converter) webhookOf(ctx context.Context, definition string) (*apiexten
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	var found apiextensionsv1.CustomResourceDefinitionList
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("reading CustomResourceDefinition %s: the API server answers HTTP %d", definition, response.StatusCode)
+	}
+	conversion, err := conversionIn(response.Body, definition)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)
-	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("reading CustomResourceDefinition %s: the API server answers HTTP %d", definition, response.StatusCode)
-	}
-	if err := json.Unmarshal(body, &found); err != nil {
-		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", definition, err)
-	}
-	if len(found.Items) != 1 || found.Items[0].Name != definition {
-		return nil, fmt.Errorf("the cluster has no CustomResourceDefinition %s", definition)
-	}
-	conversion := found.Items[0].Spec.Conversion
-	if conversion == nil || conversion.Strategy != apiextensionsv1.WebhookConverter || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
+	case conversion.Strategy != apiextensionsv1.WebhookConverter || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil:
 		return nil, fmt.Errorf("CustomResourceDefinition %s has no conversion webhook", definition)
 	}
 	return conversion.Webhook.ClientConfig, nil
+}
+
+var errNoDefinition = errors.New("the cluster has no CustomResourceDefinition of that name")
+
+// conversionIn is the conversion of a definition in a list. Nothing else of the list is read.
+func conversionIn(list io.Reader, definition string) (*apiextensionsv1.CustomResourceConversion, error) {
+	var found *apiextensionsv1.CustomResourceConversion
+	_, err := answers.Items(list, func(raw []byte) error {
+		var d struct {
+			Metadata struct{ Name string }
+			Spec     struct {
+				Conversion apiextensionsv1.CustomResourceConversion
+			}
+		}
+		if err := json.Unmarshal(raw, &d); err != nil {
+			return err
+		}
+		if d.Metadata.Name == definition {
+			found = &d.Spec.Conversion
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		err = errNoDefinition
+	}
+	return found, err
 }
 
 // Conversions returns the caller of the conversion webhook of a CustomResourceDefinition, through whichever bridge of the cluster is connected.
@@ -143,7 +157,7 @@ func (b bridgedConversion) CallConversion(ctx context.Context, _ *apiextensionsv
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
-		return nil, fmt.Errorf("its bridge says: %s", strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("its bridge says: %q", strings.TrimSpace(string(text)))
 	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, MaxConversionBytes+1))
 	switch {

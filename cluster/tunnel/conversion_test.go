@@ -36,7 +36,7 @@ func definitions(w http.ResponseWriter, r *http.Request) {
 	at := "https://a.example.com/convert"
 	name, _ := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	d := apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	list := apiextensionsv1.CustomResourceDefinitionList{}
+	list := apiextensionsv1.CustomResourceDefinitionList{TypeMeta: metav1.TypeMeta{Kind: "CustomResourceDefinitionList"}}
 	switch name {
 	case "as.a.example.com":
 		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
@@ -76,7 +76,7 @@ func TestABridgeCallsTheConversionWebhookThatItsOwnClusterNames(t *testing.T) {
 		want       string
 	}{
 		"no webhook":          {"bs.b.example.com", nil, "bs.b.example.com has no conversion webhook"},
-		"no such definition":  {"cs.c.example.com", nil, "no CustomResourceDefinition cs.c.example.com"},
+		"no such definition":  {"cs.c.example.com", nil, "no CustomResourceDefinition"},
 		"not a name":          {"../as.a.example.com", nil, "may not ask for"},
 		"another query":       {"as.a.example.com?x", nil, "may not ask for"},
 		"the webhook is away": {"as.a.example.com", []byte("fail"), "connection refused"},

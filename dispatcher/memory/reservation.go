@@ -23,6 +23,14 @@ func (r *Reservation) Grow(n int64) error {
 	return r.grow(n, growthParts)
 }
 
+// Extend is Grow at the limit of [Ledger.Reserve]: for bytes that are kept after a review.
+func (r *Reservation) Extend(n int64) error {
+	if r == nil {
+		return nil
+	}
+	return r.grow(n, arrivalParts)
+}
+
 func (r *Reservation) grow(n, parts int64) error {
 	if n <= 0 {
 		return nil

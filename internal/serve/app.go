@@ -78,6 +78,7 @@ type app struct {
 	hosts        *session.Server
 	channels     *channels
 	webhooks     *outbound.Client
+	memory       *memory.Ledger
 	codec        *builtin.Codec
 	latencies    *latency.Recorder
 	shadows      *shadow.Recorder
@@ -197,11 +198,14 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	if a.keys, err = openCapabilityKeys(a.config.capabilityKeys, a.log); err != nil {
 		return err
 	}
+	if a.memory, err = memory.New(memory.Options{Total: a.config.memoryBudget(), PerCluster: a.config.clusterMemory}); err != nil {
+		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
+	}
 	a.tunnels = tunnel.NewRegistry(a.authorizeBridge)
 	a.clusters = cluster.New(cluster.Options{
 		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,
-		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Logger: a.log,
+		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Logger: a.log,
 	})
 	return metrics.Register(a.clusters)
 }
@@ -306,11 +310,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	budget, err := memory.New(memory.Options{Total: a.config.memoryBudget(), PerCluster: a.config.clusterMemory})
-	if err != nil {
-		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
-	}
-	if err := errors.Join(metrics.Register(budget.Collector()), metrics.Register(newDriftMetric(a.entryDrifts)),
+	if err := errors.Join(metrics.Register(a.memory.Collector()), metrics.Register(newDriftMetric(a.entryDrifts)),
 		metrics.Register(newBreakGlassMetric(a))); err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		Reviewer:       a.judge,
 		Authorize:      a.clusters.Authorize,
 		MaxBodyBytes:   a.config.maxBody,
-		Memory:         budget,
+		Memory:         a.memory,
 		Logger:         a.log,
 		TracerProvider: a.telemetry.TracerProvider,
 		Propagator:     a.telemetry.Propagator,
