@@ -76,7 +76,7 @@ func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed a
 	here := func(a atom) bool { return !closed.covers(a) }
 	e := entry{stage: stage, name: match.EntryFailOpen}
 	e.hooks = keep(failOpen, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], here) })
-	sameHere := p.families.meetsWhere(here)
+	sameHere := p.families.sameWhere(here)
 	for _, h := range e.hooks {
 		e.atoms = append(e.atoms, keep(p.written[h], func(a atom) bool { return here(a) || isEquivalent(h) && sameHere(a) })...)
 	}

@@ -12,16 +12,17 @@ import (
 
 // maxPaths bounds the ways to reach resources that have several, as far as a plan knows them. Of resources beyond it the plan takes each
 // version for another resource: no hook loses a request by that, and mutating entries may share requests.
-const maxPaths = config.MaxTotalCombinations / 8 // each with every operation and scope
+const maxPaths = config.MaxTotalCombinations
 
-// families are the requests that are the same in several versions or groups. All members of a family have one name: Kubernetes makes no others.
+// families are the resources that are the same in several versions or groups. All members of a family have one name: Kubernetes makes no
+// others. They are atoms without scope and operation: requests of any are the same if their resources are.
 type families struct {
 	members [][]atom
 	of      map[atom][]int // the families of a member
 	set     atomSet        // of all members
 }
 
-// newFamilies makes a family of each resource with each operation and scope. tooMany means that hooks name more versions than a plan has room for.
+// newFamilies makes a family of each resource. tooMany means that hooks name more versions than a plan has room for.
 func (p *planner) newFamilies(hooks []*match.Hook) (f families, tooMany bool) {
 	all, tooMany := p.withNamed(pathsOf(p.options.Equivalents), hooks)
 	f.of = map[atom][]int{}
@@ -30,16 +31,10 @@ func (p *planner) newFamilies(hooks []*match.Hook) (f families, tooMany bool) {
 		if len(paths) < 2 {
 			continue
 		}
-		for _, operation := range operations() {
-			for _, scope := range scopes() {
-				members := slices.Clone(paths)
-				for i := range members {
-					members[i][dimScope], members[i][dimOperation] = scope, string(operation)
-					f.of[members[i]] = append(f.of[members[i]], len(f.members))
-				}
-				f.members, list = append(f.members, members), append(list, members...)
-			}
+		for _, a := range paths {
+			f.of[a] = append(f.of[a], len(f.members))
 		}
+		f.members, list = append(f.members, paths), append(list, paths...)
 	}
 	f.set = newAtomSet(list)
 	return f, tooMany
@@ -104,8 +99,7 @@ func (p *planner) namesIn(hooks []*match.Hook) []atom {
 	names := map[atom]bool{}
 	for _, h := range hooks {
 		for _, a := range p.written[h] {
-			a[dimScope], a[dimOperation] = "", ""
-			names[a] = true
+			names[a.with("", "")] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(names), compareAtoms)
@@ -175,6 +169,7 @@ func (v namedVersions) add(paths []atom, room *int) []atom {
 // met are the families of which an atom covers members. An atom with wildcards for both group and version covers all members of those, so
 // that they do not matter.
 func (f *families) met(a atom) []int {
+	a = a.with("", "")
 	switch {
 	case a[dimGroup] == wildcard && a[dimVersion] == wildcard:
 		return nil
@@ -188,30 +183,59 @@ func (f *families) met(a atom) []int {
 	return met
 }
 
-// equivalents are the members of the families that atoms meet.
-func (f *families) equivalents(list []atom) []atom {
-	met := map[int]bool{}
-	for _, a := range list {
-		for _, i := range f.met(a) {
-			met[i] = true
-		}
+// with is the atom with a scope and an operation.
+func (a atom) with(scope, operation string) atom {
+	a[dimScope], a[dimOperation] = scope, operation
+	return a
+}
+
+// familyRequests are the requests of one family with a scope and an operation.
+type familyRequests struct {
+	family           int
+	scope, operation string
+}
+
+// requestsLike are the requests that are the same as some of an atom.
+func (f *families) requestsLike(a atom) []familyRequests {
+	var all []familyRequests
+	for _, i := range f.met(a) {
+		all = append(all, familyRequests{i, a[dimScope], a[dimOperation]})
 	}
-	var all []atom
-	for _, i := range slices.Sorted(maps.Keys(met)) {
-		all = append(all, f.members[i]...)
+	return all
+}
+
+func (f *families) atomsOf(r familyRequests) []atom {
+	all := slices.Clone(f.members[r.family])
+	for i := range all {
+		all[i] = all[i].with(r.scope, r.operation)
 	}
 	return slices.DeleteFunc(all, excluded)
 }
 
-// meetsWhere reports whether an atom meets a family with a member that passes.
-func (f *families) meetsWhere(passes func(atom) bool) func(atom) bool {
-	known := map[int]bool{}
-	return func(a atom) bool {
-		return slices.ContainsFunc(f.met(a), func(i int) bool {
-			if _, ok := known[i]; !ok {
-				known[i] = slices.ContainsFunc(f.members[i], func(b atom) bool { return !excluded(b) && passes(b) })
+// equivalents are the requests that are the same as some of the atoms.
+func (f *families) equivalents(list []atom) []atom {
+	met := map[familyRequests]bool{}
+	var all []atom
+	for _, a := range list {
+		for _, r := range f.requestsLike(a) {
+			if !met[r] {
+				met[r] = true
+				all = append(all, f.atomsOf(r)...)
 			}
-			return known[i]
+		}
+	}
+	return all
+}
+
+// sameWhere reports whether some request that is the same as one of an atom passes.
+func (f *families) sameWhere(passes func(atom) bool) func(atom) bool {
+	known := map[familyRequests]bool{}
+	return func(a atom) bool {
+		return slices.ContainsFunc(f.requestsLike(a), func(r familyRequests) bool {
+			if _, ok := known[r]; !ok {
+				known[r] = slices.ContainsFunc(f.atomsOf(r), passes)
+			}
+			return known[r]
 		})
 	}
 }

@@ -11,15 +11,15 @@ import (
 
 const (
 	// maxReach bounds the requests that all hooks of a cluster cover, with the equivalents of those that their rules name.
-	maxReach = 4 * config.MaxTotalCombinations
+	maxReach = 3 * config.MaxTotalCombinations
 	// maxObjectBytes bounds what rules and conditions add to an object: etcd takes 1.5 MiB of it.
 	maxObjectBytes = 1 << 20
 	// maxExpressionBytes bounds a condition: an API server takes 100,000 characters.
 	maxExpressionBytes = 100_000
 )
 
-// planWithin plans with what rules name, if that has room: every configuration has that is within the limits of package config and whose
-// entries an API server takes. Else the rules that name most get wildcards, the same for all purposes of a plan: entries are wider then,
+// planWithin plans with what rules name, if that has room: a configuration has that is within the limits of package config, unless many of
+// its hooks name many versions of the same, or its entries are larger than an API server takes. Else the rules that name most get wildcards, the same for all purposes of a plan: entries are wider then,
 // and no hook loses a request. most bounds the combinations of one rule (wider); a plan with 0 always has room, since its cost is in
 // proportion to the number of rules.
 func planWithin[T any](plan func(most int) (T, bool)) T {
