@@ -105,24 +105,34 @@ func (s atomSet) coversWidely(a atom) bool {
 
 // overlaps reports whether some request of a is one of the set.
 func (s atomSet) overlaps(a atom) bool {
-	return s.covers(a) || a.wild() && slices.ContainsFunc(s.keys(a), func(key atom) bool { return len(s.under(a.shape(), key)) > 0 })
+	return s.covers(a) || slices.ContainsFunc(s.places(a), func(at place) bool { return len(s.under(at)) > 0 })
 }
 
-// keys are the rests of the atoms of the set that overlap with a, without the parts in which a is wild.
-func (s atomSet) keys(a atom) []atom {
+// place is where a set has atoms that overlap with each other one of a shape that leads there: their rest without the parts of the shape.
+type place struct {
+	shape shape
+	rest  atom
+}
+
+// places are where the set has atoms that overlap with a, which is wild; none if it is not.
+func (s atomSet) places(a atom) []place {
+	if !a.wild() {
+		return nil
+	}
 	resource, _ := splitResource(a[dimResource])
 	named := match.NamedOnly(a[dimGroup], resource)
-	var keys []atom
+	var all []place
 	for _, as := range s.shapes {
-		if key := a.blank(as); !(as.resource && named) && !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		if at := (place{a.shape(), a.blank(as)}); !(as.resource && named) && !slices.Contains(all, at) {
+			all = append(all, at)
 		}
 	}
-	return keys
+	return all
 }
 
-// under are the atoms of the set that have such a rest without the parts of a shape, and that an atom of the shape overlaps with.
-func (s atomSet) under(as shape, key atom) []atom {
+// under are the atoms of the set at a place.
+func (s atomSet) under(at place) []atom {
+	as := at.shape
 	if s.blanked[as] == nil {
 		s.blanked[as] = map[atom][]atom{}
 		for b := range s.all {
@@ -132,28 +142,20 @@ func (s atomSet) under(as shape, key atom) []atom {
 			}
 		}
 	}
-	return s.blanked[as][key]
+	return s.blanked[as][at.rest]
 }
 
 // common are the atoms of the set that overlap with wild ones of a list, in any order. Each is looked at a few times, however long the
 // list is.
 func (s atomSet) common(list []atom) []atom {
-	type place struct {
-		shape shape
-		key   atom
-	}
 	seen, all := map[place]bool{}, map[atom]bool{}
 	for _, a := range list {
-		if !a.wild() {
-			continue
-		}
-		for _, key := range s.keys(a) {
-			at := place{a.shape(), key}
+		for _, at := range s.places(a) {
 			if seen[at] {
 				continue
 			}
 			seen[at] = true
-			for _, b := range s.under(at.shape, key) {
+			for _, b := range s.under(at) {
 				all[b] = true
 			}
 		}

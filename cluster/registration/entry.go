@@ -6,6 +6,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -15,6 +16,8 @@ import (
 type entry struct {
 	stage admissionv1.Stage
 	name  string
+	// suffix distinguishes entries of one name and stage.
+	suffix string
 	// hooks are those that may be called for a request of the entry.
 	hooks []*match.Hook
 	// atoms are the requests of the entry, in the versions that its hooks name.
@@ -25,19 +28,11 @@ type entry struct {
 	except []atom
 	// unwanted are requests among them, in other versions, that no hook covers.
 	unwanted []atom
+	// namespaces selects those of the requests; requests in no namespace are among them whatever it says.
+	namespaces *metav1.LabelSelector
 	// failOpen divides the requests, if there is any: those that always fail open go to the entry of that name, and the others to
 	// this one.
 	failOpen []admissionregistrationv1.RuleWithOperations
-}
-
-// byPolicy gives fail-closed and fail-open hooks an entry each. A request may belong to both.
-func (p *planner) byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry {
-	closed, open := partition(hooks)
-	e, always := p.alwaysFailOpen(p.entry(entry{stage: stage, name: match.EntryFailClosed, hooks: closed, atoms: p.writtenBy(closed)}, p.covered(closed)))
-	return inUse(
-		e, always,
-		p.entry(entry{stage: stage, name: match.EntryFailOpen, hooks: open, atoms: p.writtenBy(open)}, p.covered(open)),
-	)
 }
 
 // entry completes an entry for those of its requests that are wanted.
@@ -56,20 +51,6 @@ func (p *planner) brought(e entry) []atom {
 	return p.families.equivalents(e.atoms)
 }
 
-// byRequest gives requests that any fail-closed hook covers to one entry, with all hooks, and the rest to another.
-func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
-	failClosed, failOpen := partition(hooks)
-	closed := p.covered(failClosed)
-	e := entry{stage: stage, name: match.EntryFailClosed, atoms: p.writtenBy(failClosed)}
-	e.hooks = keep(hooks, func(h *match.Hook) bool { return slices.ContainsFunc(p.reach[h], closed.overlaps) })
-	e = p.entry(e, closed)
-	// What a hook of the entry names must not be converted on the way.
-	names := newAtomSet(p.writtenBy(e.hooks))
-	e.atoms = append(e.atoms, keep(p.brought(e), func(a atom) bool { return closed.covers(a) && names.covers(a) })...)
-	e, always := p.alwaysFailOpen(e)
-	return inUse(e, always, p.rest(stage, failOpen, closed))
-}
-
 // rest is the entry for the requests of fail-open hooks that no fail-closed one covers. Its rules name requests of the
 // other entry too where these are the same, in another version, as one that belongs here.
 func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed atomSet) entry {
@@ -80,6 +61,7 @@ func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed a
 	for _, h := range e.hooks {
 		e.atoms = append(e.atoms, keep(p.written[h], func(a atom) bool { return here(a) || isEquivalent(h) && sameHere(a) })...)
 	}
+	e.namespaces = namespacesOf(e.hooks)
 	e = p.entry(e, p.covered(e.hooks))
 	e.unwanted = keep(e.unwanted, here)
 	all := append(p.brought(e), e.atoms...)
@@ -103,8 +85,17 @@ func keep[T any](list []T, passes func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !passes(x) })
 }
 
+// inUse are the entries that bring requests, each with a name of its own.
 func inUse(entries ...entry) []entry {
-	return slices.DeleteFunc(entries, func(e entry) bool { return len(e.atoms) == 0 })
+	entries = slices.DeleteFunc(entries, func(e entry) bool { return len(e.atoms) == 0 })
+	count := map[string]int{}
+	for i := range entries {
+		e := &entries[i]
+		if count[e.name]++; count[e.name] > 1 {
+			e.suffix = fmt.Sprintf("-%d", count[e.name])
+		}
+	}
+	return entries
 }
 
 func (p *planner) mutating(e entry) admissionregistrationv1.MutatingWebhook {
@@ -140,12 +131,12 @@ func (p *planner) validating(e entry) admissionregistrationv1.ValidatingWebhook 
 		matching = admissionregistrationv1.Equivalent
 	}
 	return admissionregistrationv1.ValidatingWebhook{
-		Name:                    fmt.Sprintf("%s.%s.%s", e.name, match.StageName(e.stage), p.options.Name),
+		Name:                    fmt.Sprintf("%s.%s%s.%s", e.name, match.StageName(e.stage), e.suffix, p.options.Name),
 		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: p.options.CABundle},
 		Rules:                   rules(e.atoms),
 		FailurePolicy:           &policy,
 		MatchPolicy:             &matching,
-		NamespaceSelector:       p.namespaceSelector(e.hooks),
+		NamespaceSelector:       p.namespaceSelector(e.namespaces),
 		ObjectSelector:          objectSelector(e.hooks),
 		SideEffects:             &effects,
 		TimeoutSeconds:          &seconds,

@@ -177,7 +177,7 @@ func (f *families) met(a atom) []int {
 		return f.of[a]
 	}
 	var met []int
-	for _, member := range f.set.under(a.shape(), a) {
+	for _, member := range f.set.under(place{a.shape(), a}) {
 		met = append(met, f.of[member]...)
 	}
 	return met

@@ -11,8 +11,9 @@
 //
 //   - A webhook has one failurePolicy, so fail-closed and fail-open hooks need an entry each. Validating hooks are
 //     called for both entries, each entry for its own hooks.
-//   - Mutating hooks of both policies run in one order on one object, so the split is by request: what any fail-closed
-//     hook covers goes to the fail-closed entry, with all mutating hooks, and the rest to the fail-open one.
+//   - Mutating hooks of both policies run in one order on one object, so the split is by request: what the rules of any fail-closed
+//     hook cover, in the namespaces that it may select, goes to a fail-closed entry with all mutating hooks, and the rest to fail-open ones.
+//   - A webhook has one namespaceSelector, so fail-closed hooks of different selectors that never meet in a request have entries of their own.
 //   - Requests that always fail open in the cluster (match.Bypass.FailOpen) are divided from the others of each fail-closed entry by
 //     a condition, and have an entry of their own with the same hooks, whose failures do not count.
 //   - An API server does not tell a reinvocation from a first call, so hooks with reinvocationPolicy IfNeeded have

@@ -54,6 +54,7 @@ type hook struct {
 	kind, name, policy, effects, reinvocation string
 	exact                                     bool   // matchPolicy
 	namespace                                 string // the only one that is selected; empty for all
+	namespaces, objects                       string // selectors, as kubectl reads them; empty for all
 	rules                                     string // as rule reads them
 	timeout                                   int
 	conditions                                []string // expressions of matchConditions
@@ -90,9 +91,13 @@ func (h hook) document() *match.Object {
 	if h.namespace != "" {
 		selector.MatchLabels = map[string]string{"kubernetes.io/metadata.name": h.namespace}
 	}
+	if h.namespaces != "" {
+		selector = parsed(h.namespaces)
+	}
+	objects := parsed(h.objects)
 	object := &match.Object{Initializes: h.kind == "initializing"}
 	if object.Initializes { // such a document says no more than this
-		selector, matching = &metav1.LabelSelector{}, admissionregistrationv1.Exact
+		selector, objects, matching = &metav1.LabelSelector{}, &metav1.LabelSelector{}, admissionregistrationv1.Exact
 		for i := range rules {
 			rules[i].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
 		}
@@ -106,6 +111,7 @@ func (h hook) document() *match.Object {
 			Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
 			MatchPolicy:        &matching,
 			ReinvocationPolicy: &again,
+			ObjectSelector:     objects,
 			MatchConditions:    conditions,
 		}}}
 		object.Mutating.Name = h.name
@@ -113,10 +119,19 @@ func (h hook) document() *match.Object {
 	}
 	object.Validating = &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: h.name + ".example.com", Rules: rules, FailurePolicy: &policy, SideEffects: &effects, TimeoutSeconds: &seconds, NamespaceSelector: selector,
-		MatchPolicy: &matching, MatchConditions: h.matchConditions(),
+		MatchPolicy: &matching, MatchConditions: h.matchConditions(), ObjectSelector: objects,
 	}}}
 	object.Validating.Name = h.name
 	return object
+}
+
+// parsed is a selector as kubectl reads it.
+func parsed(text string) *metav1.LabelSelector {
+	s, err := metav1.ParseToLabelSelector(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // rule reads "operations:groups:versions:resources:scope", with "," between words; scope may be left out.

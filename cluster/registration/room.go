@@ -12,16 +12,16 @@ import (
 const (
 	// maxReach bounds the requests that all hooks of a cluster cover, with the equivalents of those that their rules name.
 	maxReach = 3 * config.MaxTotalCombinations
-	// maxObjectBytes bounds what rules and conditions add to an object: etcd takes 1.5 MiB of it.
+	// maxObjectBytes bounds what rules, conditions and addresses add to an object: etcd takes 1.5 MiB of it.
 	maxObjectBytes = 1 << 20
 	// maxExpressionBytes bounds a condition: an API server takes 100,000 characters.
 	maxExpressionBytes = 100_000
 )
 
 // planWithin plans with what rules name, if that has room: a configuration has that is within the limits of package config, unless many of
-// its hooks name many versions of the same, or its entries are larger than an API server takes. Else the rules that name most get wildcards, the same for all purposes of a plan: entries are wider then,
-// and no hook loses a request. most bounds the combinations of one rule (wider); a plan with 0 always has room, since its cost is in
-// proportion to the number of rules.
+// its hooks name many versions of the same, or its entries are larger than an API server takes. Else the rules that name most get
+// wildcards, the same for all purposes of a plan: entries are wider then, and no hook loses a request. most bounds the combinations of one
+// rule (wider); a plan with 0 always has room, since its cost is in proportion to the number of rules.
 func planWithin[T any](plan func(most int) (T, bool)) T {
 	for most := config.MaxCombinations; ; most /= 8 {
 		if planned, ok := plan(most); ok || most == 0 {
@@ -65,14 +65,16 @@ func (p *planner) reachOf(h *match.Hook) []atom {
 	return all
 }
 
-// fits reports whether an API server takes the objects, as far as rules and conditions decide.
+// fits reports whether an API server takes the objects, as far as rules, conditions and addresses decide.
 func (r *Registration) fits() bool {
 	mutating, validating := 0, 0
 	for i := range r.Mutating.Webhooks {
-		mutating += bytesOf(r.Mutating.Webhooks[i].Rules, r.Mutating.Webhooks[i].MatchConditions)
+		w := &r.Mutating.Webhooks[i]
+		mutating += bytesOf(w.Rules, w.MatchConditions) + len(*w.ClientConfig.URL)
 	}
 	for i := range r.Validating.Webhooks {
-		validating += bytesOf(r.Validating.Webhooks[i].Rules, r.Validating.Webhooks[i].MatchConditions)
+		w := &r.Validating.Webhooks[i]
+		validating += bytesOf(w.Rules, w.MatchConditions) + len(*w.ClientConfig.URL)
 	}
 	return max(mutating, validating) <= maxObjectBytes
 }
@@ -104,7 +106,8 @@ func (p *planner) widened() {
 	p.findings = append(p.findings, match.Finding{
 		Severity: match.SeverityWarning, Code: CodeWildcards, Path: "cluster " + p.cluster,
 		Message: fmt.Sprintf("hooks name more groups, versions and resources than entries have room for, so each rule with more than %d combinations has "+
-			"wildcards in the entries: the API server sends the mesh more writes, and fail-closed entries refuse more while the mesh is down: "+
+			"wildcards in the entries, and hooks that select other namespaces share them: the API server sends the mesh more writes, and fail-closed "+
+			"entries refuse more while the mesh is down: "+
 			"use wildcards in the rules, or remove hooks", p.most),
 	})
 }

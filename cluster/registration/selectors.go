@@ -10,19 +10,25 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// namespaceSelector is the selector that all hooks of an entry share, or else one without the namespaces that all of them leave out
-// by name, without those that are exempt in the cluster, and without the mesh's own.
-func (p *planner) namespaceSelector(hooks []*match.Hook) *metav1.LabelSelector {
-	s := shared(hooks, (*match.Hook).NamespaceSelector)
-	if names := leftOut(hooks); len(s.MatchLabels)+len(s.MatchExpressions) == 0 && len(names) > 0 {
-		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: names,
-		})
-	}
+// namespaceSelector is a selector without the namespaces that are exempt in the cluster, and without the mesh's own.
+func (p *planner) namespaceSelector(s *metav1.LabelSelector) *metav1.LabelSelector {
+	s = s.DeepCopy()
 	if exempt := p.exemptNamespaces(); len(exempt) > 0 {
-		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: exempt,
-		})
+		s.MatchExpressions = append(s.MatchExpressions, nameRequirement(metav1.LabelSelectorOpNotIn, exempt))
+	}
+	return s
+}
+
+func nameRequirement(operator metav1.LabelSelectorOperator, names []string) metav1.LabelSelectorRequirement {
+	return metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: operator, Values: names}
+}
+
+// namespacesOf selects the namespaces that some of the hooks select, and perhaps others: it is the selector that they share, or else what
+// all of their selectors ask for, and leave out by name.
+func namespacesOf(hooks []*match.Hook) *metav1.LabelSelector {
+	s := shared(hooks, (*match.Hook).NamespaceSelector)
+	if len(hooks) > 1 && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		s.MatchExpressions = common(hooks)
 	}
 	return s
 }
@@ -40,6 +46,9 @@ func (p *planner) exemptNamespaces() []string {
 	return slices.Compact(names)
 }
 
+// maxLeftOut bounds the work to find the names that all hooks leave out; beyond it none counts.
+const maxLeftOut = 1_000_000
+
 // leftOut are the namespaces that some hook leaves out by NotIn, and every hook by its name, in order.
 func leftOut(hooks []*match.Hook) []string {
 	var names []string
@@ -51,24 +60,25 @@ func leftOut(hooks []*match.Hook) []string {
 		}
 	}
 	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
-		return slices.ContainsFunc(hooks, func(h *match.Hook) bool {
-			return selects(&metav1.LabelSelector{MatchExpressions: aboutNames(h)}, labels.Set{corev1.LabelMetadataName: name})
-		})
-	})
+	if names = slices.Compact(names); len(names)*len(hooks) > maxLeftOut {
+		return nil
+	}
+	for _, h := range hooks {
+		if len(names) == 0 {
+			return nil
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: aboutNames(h)})
+		if err != nil {
+			return nil
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return selector.Matches(labels.Set{corev1.LabelMetadataName: name}) })
+	}
+	return names
 }
 
 // aboutNames are what a hook asks of the name of a namespace, which is a label that no namespace can do without.
 func aboutNames(h *match.Hook) []metav1.LabelSelectorRequirement {
-	s := h.NamespaceSelector()
-	if _, ok := canonical(s); s == nil || !ok {
-		return nil
-	}
-	all := keep(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
-	if name, ok := s.MatchLabels[corev1.LabelMetadataName]; ok {
-		all = append(all, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{name}})
-	}
-	return all
+	return keep(requirementsOf(h.NamespaceSelector()), func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
 }
 
 func objectSelector(hooks []*match.Hook) *metav1.LabelSelector {

@@ -12,15 +12,16 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// WiderEntry is an entry that fails closed and selects a namespace that none of its hooks that fail closed selects: their
+// WiderEntry is an entry that fails closed and selects a namespace that hooks of it which fail closed do not select: their
 // namespaceSelectors have no part in common that leaves it out. While the mesh is down the API server refuses what the entry brings.
 type WiderEntry struct {
 	// Name has the stage and the name, as in validate/fail-closed.
 	Name string
-	// Hooks may be called for requests of the entry, in the order of the snapshot. They belong to the snapshot.
+	// Hooks are those of the entry that fail closed and do not select the namespace, in the order of the snapshot. They belong to the snapshot.
 	Hooks []*match.Hook
 
 	atoms, failOpen atomSet
+	wanted          atomSet // the requests that other fail-closed hooks cover, which select the namespace
 	objects         *metav1.LabelSelector
 }
 
@@ -33,8 +34,8 @@ func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) [
 	}
 	validating, mutating := of(admissionv1.Stage_STAGE_VALIDATE), of(admissionv1.Stage_STAGE_MUTATE)
 	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })
-	validating, mutating, again = unlessSelected(validating, name), unlessSelected(mutating, name), unlessSelected(again, name)
-	if len(validating)+len(mutating)+len(again) == 0 {
+	selecting := func(h *match.Hook) bool { return selects(h.NamespaceSelector(), name) }
+	if closed, _ := partition(hooks); !slices.ContainsFunc(closed, func(h *match.Hook) bool { return !selecting(h) }) {
 		return nil
 	}
 	p := planWithin(func(most int) (*planner, bool) {
@@ -47,30 +48,25 @@ func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) [
 		p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again),
 		p.byPolicy(admissionv1.Stage_STAGE_VALIDATE, validating),
 	) {
-		if e.name == match.EntryFailClosed && selects(p.namespaceSelector(e.hooks), name) {
+		if e.name != match.EntryFailClosed || !selects(p.namespaceSelector(e.namespaces), name) {
+			continue
+		}
+		closed, _ := partition(e.hooks)
+		if others := keep(closed, func(h *match.Hook) bool { return !selecting(h) }); len(others) > 0 {
 			wider = append(wider, WiderEntry{
-				Name: match.StageName(e.stage) + "/" + e.name, Hooks: e.hooks,
-				atoms: newAtomSet(e.atoms), failOpen: newAtomSet(atoms(e.failOpen)), objects: objectSelector(e.hooks),
+				Name: match.StageName(e.stage) + "/" + e.name, Hooks: others,
+				atoms: newAtomSet(e.atoms), wanted: p.covered(keep(closed, selecting)), failOpen: newAtomSet(atoms(e.failOpen)), objects: objectSelector(e.hooks),
 			})
 		}
 	}
 	return wider
 }
 
-// unlessSelected returns the hooks, or none if none of them fails closed, or one that does selects the namespace of these labels.
-func unlessSelected(hooks []*match.Hook, namespace labels.Set) []*match.Hook {
-	closed, _ := partition(hooks)
-	if len(closed) == 0 || slices.ContainsFunc(closed, func(h *match.Hook) bool { return selects(h.NamespaceSelector(), namespace) }) {
-		return nil
-	}
-	return hooks
-}
-
-// Brings reports whether the entry brings a request of the namespace about an object without labels. resource has its subresource, as
-// in pods/status. Conditions of the entry do not count.
+// Brings reports whether the entry brings a request of the namespace that none of its fail-closed hooks selects. It is about an object
+// without labels. resource has its subresource, as in pods/status. Conditions of the entry do not count.
 func (e *WiderEntry) Brings(operation admissionregistrationv1.OperationType, group, version, resource string) bool {
 	a := atom{}
 	a[dimGroup], a[dimVersion], a[dimResource] = group, version, resource
 	a[dimScope], a[dimOperation] = string(admissionregistrationv1.NamespacedScope), string(operation)
-	return e.atoms.covers(a) && !e.failOpen.covers(a) && selects(e.objects, labels.Set{})
+	return e.atoms.covers(a) && !e.wanted.covers(a) && !e.failOpen.covers(a) && selects(e.objects, labels.Set{})
 }

@@ -84,21 +84,15 @@ func (c *entryChecker) check(cluster string, hooks []*match.Hook, bypass *match.
 	c.room -= counted
 	for _, e := range registration.WiderEntries(hooks, bypass, metav1.NamespaceSystem) {
 		i := slices.IndexFunc(c.writes, func(w write) bool { return c.brings(&e, &w) })
-		h := c.subject(&e)
-		if i < 0 || h == nil {
+		about := slices.IndexFunc(e.Hooks, c.about)
+		if i < 0 || about < 0 {
 			continue
 		}
-		field, initializers := ".namespaceSelector", ""
-		if h.Initializes() {
-			field = ""
-		}
-		if slices.ContainsFunc(e.Hooks, (*match.Hook).Initializes) {
-			initializers = " " + everyNamespace
-		}
-		f := warning(CodeSystem, h.Path(field), "the entry %s of cluster %s fails closed and brings writes of kube-system, though no hook "+
-			"of it that fails closed selects them, for example: %s. The namespaceSelectors of its %d hooks, this one among them, have no part in common "+
-			"that leaves kube-system out, so while the mesh is down the cluster cannot mend itself. Give each of the hooks the requirement %s NotIn (%s).%s",
-			e.Name, cluster, c.writes[i].example(), len(e.Hooks), corev1.LabelMetadataName, metav1.NamespaceSystem, initializers)
+		h := e.Hooks[about]
+		f := warning(CodeSystem, h.Path(".namespaceSelector"), "the entry %s of cluster %s fails closed and brings writes of kube-system, though no hook "+
+			"of it that fails closed selects them, for example: %s. The namespaceSelectors of these %d hooks, this one among them, have no part in common "+
+			"that leaves kube-system out, so while the mesh is down the cluster cannot mend itself. Give each of the hooks the requirement %s NotIn (%s).",
+			e.Name, cluster, c.writes[i].example(), len(e.Hooks), corev1.LabelMetadataName, metav1.NamespaceSystem)
 		if !slices.ContainsFunc(c.findings, func(known match.Finding) bool { return known.Path == f.Path }) {
 			c.findings = append(c.findings, f)
 		}
@@ -108,22 +102,7 @@ func (c *entryChecker) check(cluster string, hooks []*match.Hook, bypass *match.
 // brings reports whether an entry brings a write. Of its conditions those count that all of its hooks share.
 func (c *entryChecker) brings(e *registration.WiderEntry, w *write) bool {
 	return e.Brings(admissionregistrationv1.OperationType(w.operation), w.group, w.version, w.resource) &&
-		!slices.ContainsFunc(e.Hooks, func(h *match.Hook) bool { return h.FailsClosed() && c.shared.keepsOut(h, w) })
-}
-
-// subject is the hook that a finding about an entry is about; nil if about selects none of it.
-func (c *entryChecker) subject(e *registration.WiderEntry) *match.Hook {
-	var open *match.Hook
-	for _, h := range e.Hooks {
-		switch {
-		case !c.about(h):
-		case h.FailsClosed():
-			return h
-		case open == nil:
-			open = h
-		}
-	}
-	return open
+		!slices.ContainsFunc(e.Hooks, func(h *match.Hook) bool { return c.shared.keepsOut(h, w) })
 }
 
 func (c *entryChecker) result() []match.Finding {
