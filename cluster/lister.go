@@ -79,7 +79,8 @@ func (l lister[O, P, T]) List(ctx context.Context, opts metav1.ListOptions) (*en
 	}
 	defer booked.Release()
 	ctx = answers.Booked(ctx, booked)
-	body, err := l.client.Get().AbsPath(l.path).SpecificallyVersionedParams(&opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).SetHeader("Accept", l.accept).Stream(ctx)
+	request := l.client.Get().AbsPath(l.path).SetHeader("Accept", l.accept)
+	body, err := request.SpecificallyVersionedParams(&opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -442,15 +442,15 @@ func TestDefaultsAreThoseOfTheDefinition(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "stable.example.com", Version: "v1", Kind: crd.Spec.Names.Kind}
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	for name, c := range map[string]match.Cluster{"asked": c, "static": r.Cluster("static")} {
-		got, err := c.Default(kind, []byte(aWidget))
+		got, err := c.Default(t.Context(), kind, []byte(aWidget), nil)
 		if err != nil || !strings.Contains(string(got), `"replicas":1`) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
-		if got, err := c.Default(pod, []byte("{}")); err != nil || string(got) != "{}" {
+		if got, err := c.Default(t.Context(), pod, []byte("{}"), nil); err != nil || string(got) != "{}" {
 			t.Errorf("%s: what is built in: %s, %v", name, got, err)
 		}
 	}
-	if _, err := r.Cluster("no").Default(kind, []byte(aWidget)); !errors.Is(err, ErrUnknownCluster) {
+	if _, err := r.Cluster("no").Default(t.Context(), kind, []byte(aWidget), nil); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }

@@ -109,7 +109,7 @@ func (c reviewCluster) conversionsOf(e *registered, d *definition) custom.Caller
 
 // Default implements [match.Cluster], by the schema of the CustomResourceDefinition. Objects of built-in kinds do not depend on
 // the cluster.
-func (c reviewCluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+func (c reviewCluster) Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, book func(bytes int64) error) ([]byte, error) {
 	if c.registry.builtin.Knows(kind) {
 		return object, nil
 	}
@@ -127,7 +127,7 @@ func (c reviewCluster) Default(kind schema.GroupVersionKind, object []byte) ([]b
 	if d == nil {
 		return object, nil
 	}
-	return d.custom.Default(object)
+	return d.custom.Default(ctx, object, book)
 }
 
 func (c reviewCluster) Authorizer() authorizer.Authorizer {

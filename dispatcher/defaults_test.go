@@ -27,8 +27,8 @@ type defined struct {
 
 func (d defined) Cluster(string) match.Cluster { return d }
 
-func (d defined) Default(_ schema.GroupVersionKind, object []byte) ([]byte, error) {
-	return d.definition.Default(object)
+func (d defined) Default(ctx context.Context, _ schema.GroupVersionKind, object []byte, book func(int64) error) ([]byte, error) {
+	return d.definition.Default(ctx, object, book)
 }
 
 // TestACustomResourceHasItsDefaultsBeforeTheNextHookSeesIt holds SEMANTICS C34, and that defaults alone are no change
@@ -93,7 +93,7 @@ type unaware struct{ static }
 
 func (u unaware) Cluster(string) match.Cluster { return u }
 
-func (unaware) Default(schema.GroupVersionKind, []byte) ([]byte, error) {
+func (unaware) Default(context.Context, schema.GroupVersionKind, []byte, func(int64) error) ([]byte, error) {
 	return nil, errors.New("nothing is known any more")
 }
 

@@ -60,9 +60,9 @@ func (k told) NamespaceLabels(_ context.Context, name string) (map[string]string
 }
 
 // Default implements [match.Cluster].
-func (k told) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+func (k told) Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, book func(int64) error) ([]byte, error) {
 	if kind.Group == k.widgets.Group() && kind.Kind == k.widgets.Kind() {
-		return k.widgets.Default(object)
+		return k.widgets.Default(ctx, object, book)
 	}
 	return object, nil
 }

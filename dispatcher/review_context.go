@@ -81,7 +81,7 @@ func (s *reviewContext) Default(patched []byte, v *chain.View) ([]byte, error) {
 	if v != nil {
 		kind = v.As.Kind
 	}
-	return s.cluster.Default(kind, patched)
+	return s.cluster.Default(s.lookups, kind, patched, nil)
 }
 
 func (s *reviewContext) requestKind() schema.GroupVersionKind {
@@ -184,16 +184,23 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 	return c.Cluster.Convert(ctx, object, to)
 }
 
-// Default implements [match.Cluster]. Its memory is reserved while it runs.
-func (c *cluster) Default(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+// Default implements [match.Cluster]. Its memory is reserved while it runs: for the object before it begins, and for the defaults before they are
+// filled in.
+func (c *cluster) Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, _ func(int64) error) ([]byte, error) {
 	e := conversion.ExtentOf(object)
 	n := 2*e.Untyped() + 2*e.Tree() // before and after
 	if err := c.request.Reservation.Grow(n); err != nil {
 		return nil, err
 	}
-	defer c.request.Reservation.Shrink(n)
+	defer func() { c.request.Reservation.Shrink(n) }()
 	defer c.phases.end(phaseDefaulted)
-	return c.Cluster.Default(kind, object)
+	return c.Cluster.Default(ctx, kind, object, func(bytes int64) error {
+		err := c.request.Reservation.Grow(bytes)
+		if err == nil {
+			n += bytes
+		}
+		return err
+	})
 }
 
 // namespace is the result of the last look-up of a namespace.

@@ -25,7 +25,7 @@ func (c *converting) Convert(context.Context, []byte, schema.GroupVersionKind) (
 	return nil, nil
 }
 
-func (c *converting) Default(schema.GroupVersionKind, []byte) ([]byte, error) {
+func (c *converting) Default(context.Context, schema.GroupVersionKind, []byte, func(int64) error) ([]byte, error) {
 	c.booked = c.ledger.InUse()
 	return nil, nil
 }
@@ -39,7 +39,7 @@ func TestConversionsAreBooked(t *testing.T) {
 			return err
 		},
 		"defaults": func(c *cluster, object []byte) error {
-			_, err := c.Default(schema.GroupVersionKind{}, object)
+			_, err := c.Default(t.Context(), schema.GroupVersionKind{}, object, nil)
 			return err
 		},
 	} {

@@ -113,10 +113,12 @@ func conversionIn(list io.Reader, definition string) (*apiextensionsv1.CustomRes
 	var found *apiextensionsv1.CustomResourceConversion
 	_, err := answers.Items(list, func(raw []byte) error {
 		var d struct {
-			Metadata struct{ Name string }
-			Spec     struct {
-				Conversion apiextensionsv1.CustomResourceConversion
-			}
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+			Spec struct {
+				Conversion apiextensionsv1.CustomResourceConversion `json:"conversion"`
+			} `json:"spec"`
 		}
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return err

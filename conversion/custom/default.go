@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -19,18 +20,21 @@ import (
 // a mutating webhook: unstructuredDefaulter of customresource_handler.go. Like there nothing is pruned, and an object of
 // another kind, a Scale for example, or of an unknown version is returned as it is. Values that are there keep their spelling. raw is
 // not changed.
-func (d *Definition) Default(raw []byte) ([]byte, error) {
+//
+// Before the defaults are filled in, book is called with the memory that they take, in bytes; its error ends the call, and nil books nothing.
+// Defaults past MaxDefaultBytes are an error, as are those that take too much work to find. ctx ends the call between its steps.
+func (d *Definition) Default(ctx context.Context, raw []byte, book func(bytes int64) error) ([]byte, error) {
 	if len(d.defaults) == 0 {
 		return raw, nil
 	}
-	defaulted, err := d.fillIn(raw)
+	defaulted, err := d.fillIn(ctx, raw, book)
 	if err != nil {
 		return nil, fmt.Errorf("filling in the defaults of CustomResourceDefinition %s: %w", d.name, err)
 	}
 	return defaulted, nil
 }
 
-func (d *Definition) fillIn(raw []byte) ([]byte, error) {
+func (d *Definition) fillIn(ctx context.Context, raw []byte, book func(bytes int64) error) ([]byte, error) {
 	o, err := parse(raw)
 	if err != nil {
 		return nil, err
@@ -43,6 +47,18 @@ func (d *Definition) fillIn(raw []byte) ([]byte, error) {
 	var before map[string]any
 	if err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &before); err != nil {
 		return nil, err
+	}
+	added := measurement{done: ctx.Err}
+	if err = added.walk(before, defaults); err != nil {
+		return nil, err
+	}
+	if added.bytes == 0 {
+		return raw, nil
+	}
+	if book != nil {
+		if err = book(carryFactor * added.bytes); err != nil {
+			return nil, err
+		}
 	}
 	after := runtime.DeepCopyJSON(before)
 	if defaulting.Default(after, defaults); reflect.DeepEqual(before, after) {

@@ -80,20 +80,20 @@ func TestDefaultsAreFilledInAndNothingElseIsTouched(t *testing.T) {
 		"a spec that is no object": {`{"apiVersion":"example.com/v1","kind":"Widget","spec":[1.0]}`, `{"apiVersion":"example.com/v1","kind":"Widget","spec":[1.0]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := d.Default([]byte(c[0]))
+			got, err := d.Default(t.Context(), []byte(c[0]), nil)
 			if err != nil || string(got) != c[1] {
 				t.Errorf("%v\ngot  %s\nwant %s", err, got, c[1])
 			}
 		})
 	}
-	if _, err := d.Default([]byte(`[]`)); err == nil || !strings.Contains(err.Error(), "widgets.example.com") {
+	if _, err := d.Default(t.Context(), []byte(`[]`), nil); err == nil || !strings.Contains(err.Error(), "widgets.example.com") {
 		t.Errorf("an array: %v", err)
 	}
 }
 
 func TestWithoutDefaultsNothingIsRead(t *testing.T) {
 	d := compiled(t, withSchema(definition("v1"), readSchema(t, `{type: object, properties: {spec: {type: object}}}`)))
-	if got, err := d.Default([]byte(`no JSON`)); err != nil || string(got) != `no JSON` {
+	if got, err := d.Default(t.Context(), []byte(`no JSON`), nil); err != nil || string(got) != `no JSON` {
 		t.Errorf("%s, %v", got, err)
 	}
 }
@@ -212,7 +212,7 @@ func TestRandomDefaultsAreThoseOfTheOriginal(t *testing.T) {
 			raw := quoted(t, object)
 			want := tree(t, []byte(raw))
 			defaulting.Default(want, whole)
-			got, err := d.Default([]byte(raw))
+			got, err := d.Default(t.Context(), []byte(raw), nil)
 			if err != nil || !reflect.DeepEqual(tree(t, got), want) {
 				t.Fatalf("%v\nobject %s\nschema %s\ngot    %s\nwant   %s", err, raw, quoted(t, s), got, quoted(t, want))
 			}
@@ -240,7 +240,7 @@ func TestALargeDefinitionKeepsLittle(t *testing.T) {
 	raw := []byte(`{"apiVersion":"monitoring.coreos.com/v1","kind":"Alertmanager","metadata":{"name":"a"},"spec":{"containers":[{"ports":[{"containerPort":1}]}]}}`)
 	want := tree(t, raw)
 	defaulting.Default(want, wholeSchema(t, &crd.Spec.Versions[0]))
-	got, err := d.Default(raw)
+	got, err := d.Default(t.Context(), raw, nil)
 	if err != nil || !reflect.DeepEqual(tree(t, got), want) {
 		t.Errorf("%v\ngot  %s\nwant %s", err, got, quoted(t, want))
 	}
@@ -271,7 +271,7 @@ func BenchmarkDefault(b *testing.B) {
 	d := compiled(b, withSchema(definition("v1"), readSchema(b, sized)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Default([]byte(before)); err != nil {
+		if _, err := d.Default(b.Context(), []byte(before), nil); err != nil {
 			b.Fatal(err)
 		}
 	}

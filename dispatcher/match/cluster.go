@@ -29,8 +29,9 @@ type Cluster interface {
 	Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error)
 	// Default returns a JSON object with the defaults of its kind, as the API server fills them in after a patch
 	// (SEMANTICS C34), if they are the cluster's to know: those of a custom resource. Objects of other kinds are returned as
-	// they are. object is not changed, and may be returned.
-	Default(kind schema.GroupVersionKind, object []byte) ([]byte, error)
+	// they are. object is not changed, and may be returned. book is called with the memory that the defaults take, in bytes, before they are
+	// filled in, and its error ends the call; nil books nothing. ctx bounds the call.
+	Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, book func(bytes int64) error) ([]byte, error)
 	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is none, which
 	// fails the conditions that do.
 	Authorizer() authorizer.Authorizer
@@ -57,7 +58,9 @@ func (Unknown) Convert(context.Context, []byte, schema.GroupVersionKind) ([]byte
 }
 
 // Default implements [Cluster]: no kind has defaults.
-func (Unknown) Default(_ schema.GroupVersionKind, object []byte) ([]byte, error) { return object, nil }
+func (Unknown) Default(_ context.Context, _ schema.GroupVersionKind, object []byte, _ func(int64) error) ([]byte, error) {
+	return object, nil
+}
 
 // Authorizer implements [Cluster].
 func (Unknown) Authorizer() authorizer.Authorizer { return nil }
