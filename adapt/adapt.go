@@ -193,7 +193,7 @@ func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
 			return nil, err
 		}
 		x.answered = true
-		got := jsonreview.ReadAnswer(resp, jsonreview.MaxAnswerBytes)
+		got := jsonreview.ReadAnswer(resp, jsonreview.MaxAnswerBytes, nil)
 		pause, again := x.question.Again(got, retries, x.RetryInterval, time.Now(), x.deadline)
 		if !again {
 			return got, nil

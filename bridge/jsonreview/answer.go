@@ -25,8 +25,11 @@ const (
 	DefaultRetryInterval = 100 * time.Millisecond
 )
 
-// errTooLarge ends the reading of an answer.
-var errTooLarge = errors.New("the answer is larger than")
+// errTooLarge and errNoMemory end the reading of an answer.
+var (
+	errTooLarge = errors.New("the answer is larger than")
+	errNoMemory = errors.New("there is no memory for the answer")
+)
 
 // Answer is the answer of a webhook, as far as it could be read.
 type Answer struct {
@@ -37,20 +40,49 @@ type Answer struct {
 	Err   error
 }
 
-// ReadAnswer reads an answer as far as a limit in bytes, and closes it.
-func ReadAnswer(resp *http.Response, limit int) *Answer {
+// ReadAnswer reads an answer as far as a limit in bytes, and closes it. It calls book with the bytes of memory that it needs next, before it
+// takes them; an error of book ends the reading, and nil books nothing.
+func ReadAnswer(resp *http.Response, limit int, book func(bytes int64) error) *Answer {
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return &Answer{Response: resp} // The bytes behind it are no answer, and do not end.
 	}
 	const trusted = 64 << 10 // Bytes that are reserved because Content-Length announces them.
-	var b bytes.Buffer
-	b.Grow(int(min(max(resp.ContentLength, 0), trusted)) + bytes.MinRead)
-	_, err := b.ReadFrom(io.LimitReader(resp.Body, int64(limit)+1))
-	if err == nil && b.Len() > limit {
+	b := reading{from: io.LimitReader(resp.Body, int64(limit)+1), book: book}
+	err := b.all(int(min(max(resp.ContentLength, 0), trusted)) + bytes.MinRead)
+	if err == nil && len(b.bytes) > limit {
 		err = fmt.Errorf("%w %d bytes", errTooLarge, limit)
 	}
-	return &Answer{Response: resp, Bytes: b.Bytes(), Err: err}
+	return &Answer{Response: resp, Bytes: b.bytes, Err: err}
+}
+
+// reading is an answer that is being read.
+type reading struct {
+	from  io.Reader
+	book  func(bytes int64) error
+	bytes []byte
+}
+
+// all reads to the end, with room for so many bytes at first. The memory doubles, and is booked before it does.
+func (r *reading) all(room int) error {
+	for ; ; room = 2 * cap(r.bytes) {
+		if r.book != nil {
+			if err := r.book(int64(room)); err != nil {
+				return fmt.Errorf("%w: %w", errNoMemory, err)
+			}
+		}
+		r.bytes = append(make([]byte, 0, room), r.bytes...)
+		for len(r.bytes) < cap(r.bytes) {
+			n, err := r.from.Read(r.bytes[len(r.bytes):cap(r.bytes)])
+			r.bytes = r.bytes[:len(r.bytes)+n]
+			switch {
+			case err == io.EOF: //nolint:errorlint // as io.Reader documents it
+				return nil
+			case err != nil:
+				return err
+			}
+		}
+	}
 }
 
 // Question is a question to a webhook, as far as the meaning of its answer depends on it.
@@ -119,6 +151,8 @@ func (a *Answer) Fault() *Fault {
 	switch {
 	case errors.Is(a.Err, errTooLarge):
 		return fault(BadAnswer, "%w", a.Err)
+	case errors.Is(a.Err, errNoMemory):
+		return fault(Overloaded, "%w", a.Err)
 	case a.Err != nil:
 		return fault(CutOff, "the answer was cut off: %w", a.Err)
 	case a.StatusCode < http.StatusOK || a.StatusCode > http.StatusPartialContent:

@@ -26,7 +26,7 @@ func asked() jsonreview.Question {
 func answered(status int, header http.Header, body io.Reader, limit int) *jsonreview.Answer {
 	return jsonreview.ReadAnswer(&http.Response{
 		StatusCode: status, Status: http.StatusText(status), Header: header, Body: io.NopCloser(body), ContentLength: -1,
-	}, limit)
+	}, limit, nil)
 }
 
 func TestTheMeaningOfAnAnswer(t *testing.T) {

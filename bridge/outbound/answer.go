@@ -6,11 +6,15 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // verdict decodes an answer, as long as the call is waited for.
 func (a *attempt) verdict(ctx context.Context, r *jsonreview.Answer) (*admissionv1.AdmissionResponse, *review.Failure) {
+	if err := a.call.book(conversion.ExtentOf(r.Bytes).Typed()); err != nil && a.question.Denial(r) == nil {
+		return nil, failure(review.FailureOverload, "there is no memory to decode the answer: %w", err)
+	}
 	verdict, fault := a.question.Verdict(r)
 	if fault == nil {
 		return verdict, nil

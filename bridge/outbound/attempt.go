@@ -74,7 +74,8 @@ func (c *Client) send(ctx context.Context, t *target, a *attempt) (*jsonreview.A
 		if err != nil {
 			return nil, a.unanswered(ctx, err)
 		}
-		got := jsonreview.ReadAnswer(resp, c.options.limits.answerBytes)
+		a.call.unbook() // the answer before asked for a retry
+		got := jsonreview.ReadAnswer(resp, c.options.limits.answerBytes, a.call.book)
 		pause, again := a.question.Again(got, retries, c.options.RetryInterval, time.Now(), a.call.Deadline)
 		if !again {
 			return got, nil

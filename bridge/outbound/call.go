@@ -20,6 +20,7 @@ type call struct {
 	cluster     string
 	permit      callPermit
 	reservation *memory.Reservation           // of its review, held while the client has the call
+	booked      int64                         // there, for the answers; of the goroutine of the call
 	request     *admissionv1.AdmissionRequest // nil for conversions
 	review      *jsonreview.Review
 	cancel      context.CancelFunc
@@ -68,7 +69,22 @@ func (c *Client) enter(x *call) *review.Failure {
 	return nil
 }
 
+// book books memory of an answer until the call leaves: by then the verdict is booked by its receiver.
+func (x *call) book(bytes int64) error {
+	err := x.reservation.Grow(bytes)
+	if err == nil {
+		x.booked += bytes
+	}
+	return err
+}
+
+func (x *call) unbook() {
+	x.reservation.Shrink(x.booked)
+	x.booked = 0
+}
+
 func (c *Client) leave(x *call) {
+	x.unbook()
 	c.limit.depart(x.cluster)
 	x.reservation.Release()
 	c.calls.remove(x)

@@ -37,6 +37,13 @@ func (cs conversions) CallConversion(ctx context.Context, at *apiextensionsv1.We
 	x := &call{cluster: cs.cluster, cancel: cancel, done: func(review.Result) {}}
 	x.Deadline, _ = ctx.Deadline()
 	x.Span = trace.SpanContextFromContext(ctx)
+	if c.options.Memory != nil {
+		var err error
+		if x.reservation, err = c.options.Memory.Reserve(cs.cluster, 0); err != nil {
+			return nil, notStarted(failure(review.FailureOverload, "%w", err))
+		}
+		defer x.reservation.Release()
+	}
 	if f := c.enter(x); f != nil { // From now on Close waits for this call, and ends it.
 		return nil, f
 	}

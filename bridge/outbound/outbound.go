@@ -33,6 +33,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -49,6 +50,9 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
+	// Memory is where the answers of conversion webhooks are booked while they are read; nil books nothing. Those of hooks are booked to the
+	// reservation of their review.
+	Memory *memory.Ledger
 	// Networks are those in which webhooks may be called although an address there is refused otherwise: loopback, link-local, multicast
 	// and unspecified addresses, and those of this machine. They are compared with each address that is dialled, after DNS. An address of
 	// Resolver that is not the DNS name of the service is the operator's own, as is a proxy: neither is refused.

@@ -110,7 +110,7 @@ func TestACancelledCallEndsAtOnceAndAloneAtItsWebhookToo(t *testing.T) {
 
 // The review is over, and its call is not: it may still be sending the object.
 func TestACallHoldsTheReservationOfItsReviewUntilItHasEnded(t *testing.T) {
-	ledger, err := memory.New(memory.Options{Total: 1000})
+	ledger, err := memory.New(memory.Options{Total: 100_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,10 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 		return nil, err
 	}
 	a.hosts = session.NewServer(a.registry, channelOfCall)
-	if a.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, log); err != nil {
+	if a.memory, err = memory.New(memory.Options{Total: c.memoryBudget(), PerCluster: c.clusterMemory}); err != nil {
+		return nil, fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
+	}
+	if a.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, a.memory, log); err != nil {
 		return nil, err
 	}
 	if a.codec, err = newCodec(metrics); err != nil {
@@ -197,9 +200,6 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	if a.keys, err = openCapabilityKeys(a.config.capabilityKeys, a.log); err != nil {
 		return err
-	}
-	if a.memory, err = memory.New(memory.Options{Total: a.config.memoryBudget(), PerCluster: a.config.clusterMemory}); err != nil {
-		return fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
 	a.tunnels = tunnel.NewRegistry(a.authorizeBridge)
 	a.clusters = cluster.New(cluster.Options{

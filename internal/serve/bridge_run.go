@@ -84,7 +84,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 	known := func(name string) credentials.TransportCredentials {
 		return checkedLink{credentials.NewTLS(mesh.ClientTLS(name))}
 	}
-	if b.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, log); err != nil {
+	if b.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, nil, log); err != nil {
 		return nil, err
 	}
 	if b.tunnels, err = c.tunnels(known, b.webhooks, log); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // serviceForm is how an operator writes an entry of the table of services.
@@ -37,8 +38,11 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 			"(default: none; the addresses of --webhook-service are allowed)")
 }
 
-func (c *webhookConfig) client(metrics prometheus.Registerer, propagator propagation.TextMapPropagator, log *slog.Logger) (*outbound.Client, error) {
-	o := outbound.Options{Metrics: metrics, Propagator: propagator}
+// client makes the client of webhooks. The answers of conversion webhooks are booked to ledger; nil books nothing.
+func (c *webhookConfig) client(
+	metrics prometheus.Registerer, propagator propagation.TextMapPropagator, ledger *memory.Ledger, log *slog.Logger,
+) (*outbound.Client, error) {
+	o := outbound.Options{Metrics: metrics, Propagator: propagator, Memory: ledger}
 	if c.kubeconfig != "" {
 		identities, err := outbound.Kubeconfig(c.kubeconfig)
 		if err != nil {

@@ -89,7 +89,7 @@ func TestIdentitiesForWebhooksThatCannotBeReadAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := webhookConfig{kubeconfig: file}
-			if _, err := c.client(prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
+			if _, err := c.client(prometheus.NewRegistry(), nil, nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
 				t.Errorf("error = %v", err)
 			}
 		})
@@ -100,7 +100,7 @@ func TestCredentialsThatGoToNoWebhookAreWarnedOf(t *testing.T) {
 	for user, warned := range map[string]bool{"'*'": true, "hooks.example.com": false} {
 		var logs bytes.Buffer
 		c := webhookConfig{kubeconfig: clitest.Write(t, "kubeconfig", "apiVersion: v1\nkind: Config\nusers:\n- {name: "+user+", user: {token: secret}}\n")}
-		client, err := c.client(prometheus.NewRegistry(), nil, slog.New(slog.NewTextHandler(&logs, nil)))
+		client, err := c.client(prometheus.NewRegistry(), nil, nil, slog.New(slog.NewTextHandler(&logs, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
