@@ -18,6 +18,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 )
 
 // TestDevWithoutSamplesHandsOutWhatAHostNeeds: a host that is started with the line that dev prints is in rotation.
@@ -85,6 +87,16 @@ func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {
 	opened := sampleProblems(t, func(hooks string) string { return strings.ReplaceAll(hooks, "kube-system", "kube-public") })
 	if len(opened) != 2 || opened[0].Code != "danger-kube-system" {
 		t.Errorf("without what leaves kube-system out: %v", opened)
+	}
+}
+
+// An initializer that fails open asks nobody to acknowledge a danger of the samples, which fail closed on Pods outside of kube-system.
+func TestAnInitializerOnPodsIsNoDangerBesideTheSamplesOfDev(t *testing.T) {
+	ready := withStore(t)
+	onPods := strings.Replace(podImage, "apiGroups: [apps], apiVersions: [v1], resources: [deployments]", `apiGroups: [""], apiVersions: [v1], resources: [pods]`, 1)
+	r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(onPods), "-f", "-", "--ready-file", ready)
+	if r.Code != 0 || strings.Contains(r.Out+r.Notes, "danger") {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
 	}
 }
 
