@@ -55,7 +55,7 @@ func (r Route) merge(other Route) Route {
 	merged := Route{
 		Stream: r.Stream, Hosts: inBoth(r.Hosts, other.Hosts), Clusters: union(r.Clusters, other.Clusters),
 		HostClusters: inBoth(r.HostClusters, other.HostClusters),
-		After: inBoth(r.After, other.After), Before: inBoth(r.Before, other.Before),
+		After:        inBoth(r.After, other.After), Before: inBoth(r.Before, other.Before),
 		Speculate: r.Speculate && other.Speculate, Shadow: r.Shadow && other.Shadow, AllDenials: r.AllDenials && other.AllDenials,
 		Parallel: r.Parallel && other.Parallel,
 	}
