@@ -102,7 +102,7 @@ func (w *webhooks) close() error {
 		return errors.Join(err, w.server.Close())
 	}
 	if w.remote != nil {
-		w.remote.Close()
+		w.remote.CloseIdleConnections()
 	}
 	err := w.socket.Close()
 	if ended := <-w.served; !errors.Is(ended, http.ErrServerClosed) {

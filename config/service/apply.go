@@ -155,10 +155,13 @@ func (plan *applyPlan) err(r *configv1.ApplyRequest) error {
 			}
 		}
 		return withFindings(codes.FailedPrecondition,
-			"the hooks can stop a cluster; mend them, or acknowledge "+strings.Join(missing, ", "), plan.dangers, r)
+			"the hooks can stop a cluster; mend them, or add "+AcknowledgeFlags(missing), plan.dangers, r)
 	}
 	return nil
 }
+
+// AcknowledgeFlags are the flags of `portcullis apply` that acknowledge dangers, by their codes.
+func AcknowledgeFlags(codes []string) string { return "--acknowledge " + strings.Join(codes, " --acknowledge ") }
 
 func (plan *applyPlan) response(objects []config.Object, revision int64, findings config.Problems) *configv1.ApplyResponse {
 	out := &configv1.ApplyResponse{

@@ -46,7 +46,8 @@ func NewLint() *cobra.Command {
 "portcullis apply" finds, and what "portcullis cluster register" finds about the entries of each Cluster document. It asks no mesh: name all files
 that are in force together. The codes are explained in docs/configuration-reference.md.
 
-Exit codes: 0 without errors; 1 without errors but with warnings or dangers, with --strict; 2 with errors, or when the command failed.`,
+Exit codes: 0 when "portcullis apply" would take the documents; 1 when it would refuse them for a danger that is not acknowledged, and with --strict
+when there are warnings; 2 with errors, or when the command failed.`,
 		Example: `  portcullis lint -f conf.d
   git show main:hooks.yaml | portcullis lint -f - --strict --acknowledge danger-leases
   portcullis lint -f conf.d -o github`,
@@ -55,8 +56,8 @@ Exit codes: 0 without errors; 1 without errors but with warnings or dangers, wit
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
-	f.BoolVar(&c.strict, "strict", false, "exit with 1 when there are warnings or dangers")
-	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that --strict lets pass; may be given several times")
+	f.BoolVar(&c.strict, "strict", false, "exit with 1 when there are warnings")
+	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
 	f.StringVar(&c.ownNamespace, "own-namespace", "", "namespace of the mesh in a cluster that it serves")
 	f.DurationVar(&c.mutateBudget, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
 	cli.OutputFlag(cmd, &c.output, "json for tools, github for annotations (default: text)", printer.JSON, formatGitHub)
@@ -92,7 +93,7 @@ func (c *lintCommand) run(cmd *cobra.Command) error {
 	switch {
 	case report.Errors > 0:
 		return &cli.CodedError{Code: cli.ExitError}
-	case report.Warnings > 0 && c.strict:
+	case len(report.Dangers) > 0, report.Warnings > 0 && c.strict:
 		return &cli.CodedError{Code: cli.ExitDenied}
 	}
 	return nil
@@ -103,6 +104,11 @@ func (c *lintCommand) inspect(ctx context.Context, objects []config.Object) (con
 	snapshot, problems := config.Compile("", objects)
 	o := lint.Options{OwnNamespace: c.ownNamespace, MutateBudget: c.mutateBudget, Now: time.Now}
 	problems = append(problems, o.Inspect(ctx, snapshot, objects)...)
+	for i := range problems {
+		if lint.Refuses(problems[i]) {
+			problems[i].Severity = match.SeverityError
+		}
+	}
 	known := slices.Clone(problems)
 	for i := range objects {
 		if objects[i].Cluster == nil {
@@ -160,6 +166,8 @@ type lintReport struct {
 	Errors int `json:"errors"`
 	// Warnings are warnings, and dangers that are not acknowledged.
 	Warnings int `json:"warnings"`
+	// Dangers are the codes of dangers that are not acknowledged, for which apply refuses the documents.
+	Dangers []string `json:"dangers,omitempty"`
 	// Findings are sorted by file and line.
 	Findings []*configv1.Finding `json:"-"`
 }
@@ -172,6 +180,9 @@ func (r *lintReport) add(f *configv1.Finding, acknowledged []string) {
 	case f.GetSeverity() == string(match.SeverityInfo), lint.IsDanger(f.GetCode()) && slices.Contains(acknowledged, f.GetCode()):
 	default:
 		r.Warnings++
+		if lint.IsDanger(f.GetCode()) && !slices.Contains(r.Dangers, f.GetCode()) {
+			r.Dangers = append(r.Dangers, f.GetCode())
+		}
 	}
 }
 
@@ -192,7 +203,11 @@ func (r *lintReport) print(out, notes io.Writer, format string) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(notes, "%d objects, %d errors, %d warnings\n", r.Objects, r.Errors, r.Warnings)
+	text := fmt.Sprintf("%d objects, %d errors, %d warnings", r.Objects, r.Errors, r.Warnings)
+	if len(r.Dangers) > 0 {
+		text += "\nThe hooks can stop a cluster, and apply refuses them: mend them, or run it and lint with " + service.AcknowledgeFlags(r.Dangers)
+	}
+	_, err := fmt.Fprintln(notes, text)
 	return err
 }
 

@@ -41,7 +41,7 @@ func TestLintEndsByTheWorstSeverity(t *testing.T) {
 		want string // in the output
 	}{
 		"clean":                               {in: rules("apps", "deployments"), args: []string{"--strict"}},
-		"a danger":                            {in: closed, want: "standard input:5: danger: ValidatingWebhookConfiguration/policy: webhooks[0].failurePolicy: hook"},
+		"a danger":                            {in: closed, code: cli.ExitDenied, want: "standard input:5: danger: ValidatingWebhookConfiguration/policy: webhooks[0].failurePolicy: hook"},
 		"a danger, strict":                    {in: closed, args: []string{"--strict"}, code: cli.ExitDenied, want: "(danger-leases)"},
 		"a danger that is acknowledged":       {in: closed, args: []string{"--strict", "--acknowledge", "danger-leases"}, want: "(danger-leases)"},
 		"a finding about entries of clusters": {in: rules("authentication.k8s.io", "tokenreviews"), args: []string{"--strict"}, code: cli.ExitDenied, want: "(never-matches)"},
@@ -56,6 +56,8 @@ func TestLintEndsByTheWorstSeverity(t *testing.T) {
 			}
 		})
 	}
+	clitest.Execute(t, NewLint(), strings.NewReader(closed), "-f", "-").
+		Ends(t, cli.ExitDenied, "1 warnings\nThe hooks can stop a cluster, and apply refuses them: mend them, or run it and lint with --acknowledge danger-leases\n")
 	clitest.Execute(t, NewLint(), nil).Fails(t, "-f is missing")
 	clitest.Execute(t, NewLint(), nil, "-f", "nowhere.yaml").Fails(t, "nowhere.yaml")
 	clitest.Execute(t, NewLint(), strings.NewReader("# nothing\n"), "-f", "-").Fails(t, "there is no document in it")
@@ -78,7 +80,7 @@ func TestLintPrintsForTools(t *testing.T) {
 			} `json:"key"`
 		} `json:"findings"`
 	}
-	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != 0 || told.Objects != 2 || told.Errors != 0 || told.Warnings != len(told.Findings) {
+	if err := json.Unmarshal([]byte(r.Out), &told); err != nil || r.Code != cli.ExitDenied || told.Objects != 2 || told.Errors != 0 || told.Warnings != len(told.Findings) {
 		t.Fatalf("%v: %+v", err, r)
 	}
 	if f := told.Findings[0]; f.File != file || f.Line != 5 || f.Code != "danger-leases" || f.Severity != "danger" || f.Key.Name != "policy" {

@@ -31,8 +31,8 @@ type operators struct{}
 func (operators) Access(identity.Peer) service.Access {
 	return service.Access{Reader: true, Operator: true}
 }
-func (operators) Configured(string, string) bool { return false }
-func (operators) Next() <-chan struct{}          { return nil }
+func (operators) Configured(string, string) []string { return nil }
+func (operators) Next() <-chan struct{}              { return nil }
 
 // startStaging is a mesh with a store for staged objects, and its ready file.
 func startStaging(t *testing.T) (*staged.Store, string) {
