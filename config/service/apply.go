@@ -161,7 +161,9 @@ func (plan *applyPlan) err(r *configv1.ApplyRequest) error {
 }
 
 // AcknowledgeFlags are the flags of `portcullis apply` that acknowledge dangers, by their codes.
-func AcknowledgeFlags(codes []string) string { return "--acknowledge " + strings.Join(codes, " --acknowledge ") }
+func AcknowledgeFlags(codes []string) string {
+	return "--acknowledge " + strings.Join(codes, " --acknowledge ")
+}
 
 func (plan *applyPlan) response(objects []config.Object, revision int64, findings config.Problems) *configv1.ApplyResponse {
 	out := &configv1.ApplyResponse{
