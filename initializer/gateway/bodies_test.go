@@ -25,6 +25,10 @@ type answering struct {
 
 func (answering) MayCall(context.Context) error { return nil }
 
+func (answering) Admit(ctx context.Context) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
+
 func (answering) Get(context.Context, *initializerv1.GetRequest) (*initializerv1.GetResponse, error) {
 	return &initializerv1.GetResponse{Object: &initializerv1.StagedObject{}}, nil
 }

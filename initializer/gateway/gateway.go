@@ -41,6 +41,8 @@ type Service interface {
 	initializerv1.InitializerServiceServer
 	// MayCall returns nil if the caller has a role or is granted an initializer, else the error of the answer.
 	MayCall(ctx context.Context) error
+	// Admit admits a call until leave is called, when its answer is written. Methods with its context are a part of the call.
+	Admit(ctx context.Context) (admitted context.Context, leave func(), err error)
 }
 
 // Options configure a Gateway. All are required.
@@ -99,16 +101,27 @@ func (g *Gateway) serve(ctx context.Context, a *answer, r *http.Request) (err er
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
-	case r.Method == http.MethodGet && a.target.name == "":
-		return g.list(ctx, a, &q)
 	case r.Method == http.MethodGet:
-		return g.get(ctx, a, &q)
+		return g.read(ctx, a, &q)
 	case a.target.name == "" || r.Method != http.MethodPut && r.Method != http.MethodPatch && r.Method != http.MethodDelete:
 		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "%s is not possible here", r.Method)
 	case q.dryRun:
 		return badRequest("query dryRun: a change of a staged object cannot be tried")
 	}
 	return g.change(ctx, a, r)
+}
+
+// read answers a request for one object or a list. It is a call until its answer is written: a caller that does not read holds its own places.
+func (g *Gateway) read(ctx context.Context, a *answer, q *query) error {
+	ctx, leave, err := g.o.Service.Admit(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if a.target.name == "" {
+		return g.list(ctx, a, q)
+	}
+	return g.get(ctx, a, q)
 }
 
 // change answers a request with a body.
@@ -182,9 +195,15 @@ func (a *answer) status(s *metav1.Status) {
 }
 
 func (a *answer) write(code int, raw []byte) {
-	_ = a.control.SetWriteDeadline(time.Now().Add(timeout))
 	a.w.Header().Set("Content-Type", jsonType)
 	a.w.Header().Set("Cache-Control", "no-cache, private")
 	a.w.WriteHeader(code)
-	_, _ = a.w.Write(raw) // the caller has gone
+	a.more(raw)
+}
+
+// more writes a part of an answer. It returns false when the caller has gone.
+func (a *answer) more(raw []byte) bool {
+	_ = a.control.SetWriteDeadline(time.Now().Add(timeout))
+	_, err := a.w.Write(raw)
+	return err == nil
 }

@@ -51,6 +51,7 @@ type list struct {
 	Items      []json.RawMessage `json:"items"`
 }
 
+// list answers with the objects one by one, so that one of them is in memory as JSON at a time.
 func (g *Gateway) list(ctx context.Context, a *answer, q *query) error {
 	found, err := g.o.Service.List(ctx, a.target.list())
 	if err != nil {
@@ -60,21 +61,25 @@ func (g *Gateway) list(ctx context.Context, a *answer, q *query) error {
 		APIVersion: a.target.apiVersion(), Kind: "List", Items: []json.RawMessage{},
 		Metadata: metav1.ListMeta{ResourceVersion: found.GetResourceVersion()},
 	}
+	raw, err := marshal(out)
+	if err != nil {
+		return err
+	}
+	begin, end := raw[:len(raw)-len("]}")], raw[len(raw)-len("]}"):]
+	a.write(http.StatusOK, begin)
+	comma := ""
 	for _, o := range found.GetObjects() {
 		if !q.selects(o) {
 			continue
 		}
 		raw, err := encode(o)
-		if err != nil {
-			return err
+		if err != nil || !a.more(append([]byte(comma), raw...)) {
+			return nil //nolint:nilerr // the answer has begun: without its end it is no JSON
 		}
-		out.Items = append(out.Items, raw)
+		comma = ","
 	}
-	raw, err := marshal(out)
-	if err == nil {
-		a.write(http.StatusOK, raw)
-	}
-	return err
+	a.more(end)
+	return nil
 }
 
 // put replaces an object.

@@ -84,11 +84,26 @@ func (s *Service) enter(ctx context.Context) (v *view, leave func(), err error) 
 	if s.o.Store == nil {
 		return nil, nil, status.Error(codes.FailedPrecondition, "there is no store (serve --data-dir or --etcd), so nothing is staged")
 	}
+	if ctx.Value(admittedKey{}) == s {
+		return v, func() {}, nil
+	}
 	lease, err := s.calls.Reserve(v.caller.Name(), 1)
 	if err != nil {
 		return nil, nil, status.Errorf(codes.ResourceExhausted, "too many calls of %q are under way: ask again when some have been answered", v.caller.Name())
 	}
 	return v, lease.Release, nil
+}
+
+// admittedKey is the key of the service that has admitted the caller of a context.
+type admittedKey struct{}
+
+// Admit admits a call from its beginning to the end of its answer: calls in the context that it returns are a part of it. leave has to be called
+// when the answer is written.
+func (s *Service) Admit(ctx context.Context) (admitted context.Context, leave func(), err error) {
+	if _, leave, err = s.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	return context.WithValue(ctx, admittedKey{}, s), leave, nil
 }
 
 // granted reports whether the caller is granted an initializer of a cluster.
