@@ -28,7 +28,8 @@ type exchange struct {
 	control    http.ResponseController
 	request    *http.Request
 	started    time.Time
-	deadline   time.Time // of the review
+	deadline   time.Time     // of the review
+	uncertain  time.Duration // of the time to the deadline
 
 	// From the URL and the channel, once they are known to be right.
 	cluster string
@@ -69,10 +70,11 @@ func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
 // decide.
 func (x *exchange) refuse(r *refusal) {
 	x.failure, x.outcome = r.message, r.outcome
+	deadline := x.deadline.Add(-x.uncertain)
 	if r.temporary() {
-		x.deadline = x.bridge.retries.firstDeadline(x.cluster, x.uid, x.deadline)
+		deadline = x.bridge.retries.firstDeadline(x.cluster, x.uid, deadline)
 	}
-	r.headers(x.writer.Header(), x.deadline)
+	r.headers(x.writer.Header(), deadline)
 	if !r.temporary() && x.deniable() {
 		if code, body, err := x.encode(r.denial(x.uid, x.apiVersion)); err == nil {
 			x.answer(code, body)

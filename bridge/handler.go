@@ -68,7 +68,7 @@ func (x *exchange) review(params map[string]string) *refusal {
 	}
 	answer, refused := x.bridge.judge(ctx, &review.Request{
 		Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation,
-		Received: x.started, Deadline: x.deadline,
+		Received: x.started, Deadline: x.deadline, Uncertain: x.uncertain,
 	})
 	if refused != nil {
 		return refused
@@ -121,12 +121,15 @@ func (x *exchange) schedule() *refusal {
 	if refused != nil {
 		return refused
 	}
-	usable := reviewTime(asked, x.entry.Timeout)
+	usable, uncertain := reviewTime(asked, x.entry.Timeout)
 	if asked == 0 {
-		asked, usable = defaultTimeout, defaultTimeout
+		asked, usable, uncertain = defaultTimeout, defaultTimeout, 0
 	}
-	x.deadline = x.started.Add(after(x.connection.waited(), usable))
-	x.readUntil(x.deadline)
+	waited := x.connection.waited()
+	x.deadline = x.started.Add(after(waited, usable))
+	certain := x.started.Add(after(waited, usable-uncertain))
+	x.uncertain = x.deadline.Sub(certain)
+	x.readUntil(certain)
 	x.writeUntil(x.started.Add(asked + writeGrace))
 	return nil
 }

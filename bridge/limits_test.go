@@ -33,15 +33,20 @@ func TestReviewTime(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := reviewTime(test.asked, test.entry); got != test.want {
-				t.Errorf("reviewTime(%v, %v) = %v, want %v", test.asked, test.entry, got, test.want)
+			usable, uncertain := reviewTime(test.asked, test.entry)
+			if got := usable - uncertain; got != test.want {
+				t.Errorf("reviewTime(%v, %v) is certain of %v, want %v", test.asked, test.entry, got, test.want)
+			}
+			if want := max(test.asked-transportReserve, test.asked/leastPart); usable != want {
+				t.Errorf("reviewTime(%v, %v) = %v, want %v", test.asked, test.entry, usable, want)
 			}
 		})
 	}
 	inside := func(asked, entry uint32) bool {
 		a, e := time.Duration(asked)+1, time.Duration(entry)
-		got := reviewTime(a, e)
-		return got >= a/leastPart && got < a
+		usable, uncertain := reviewTime(a, e)
+		certain := usable - uncertain
+		return uncertain >= 0 && uncertain <= roundingSlack && certain >= a/leastPart && usable < a
 	}
 	if err := quick.Check(inside, nil); err != nil {
 		t.Errorf("between a half and the whole: %v", err)
@@ -53,13 +58,14 @@ func TestReviewTime(t *testing.T) {
 func TestTheAnswerIsSentWhileTheAPIServerWaits(t *testing.T) {
 	for left := time.Second + time.Millisecond; left <= MaxTimeout; left += 7 * time.Millisecond {
 		asked := (left + time.Second - 1).Truncate(time.Second)
-		usable := reviewTime(asked, 0)
+		usable, uncertain := reviewTime(asked, 0)
+		usable -= uncertain
 		if usable >= left || (asked > 2*time.Second && usable > left-transportReserve) {
 			t.Errorf("left %v, asked %v: the answer is sent after %v", left, asked, usable)
 		}
 		// An entry whose own timeout is larger cannot have asked for all of it.
-		if got := reviewTime(asked, asked+time.Second); got != usable {
-			t.Errorf("asked %v of an entry with a second more: %v, want %v", asked, got, usable)
+		if got, not := reviewTime(asked, asked+time.Second); got-not != usable {
+			t.Errorf("asked %v of an entry with a second more: %v, want %v", asked, got-not, usable)
 		}
 	}
 }
@@ -115,7 +121,7 @@ func TestDeadlinesOfReviews(t *testing.T) {
 	}
 	var deadline time.Time
 	options := testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {
-		deadline = r.Deadline
+		deadline = r.Deadline.Add(-r.Uncertain)
 		return allow(ctx, r)
 	})
 	e := serve(t, options)

@@ -186,7 +186,8 @@ func callTime(ctx context.Context) time.Duration {
 		return defaultTimeout
 	}
 	remaining := min(time.Until(deadline), MaxTimeout)
-	return reviewTime(remaining, remaining) // a gRPC deadline is not rounded
+	usable, _ := reviewTime(remaining, remaining) // a gRPC deadline is not rounded
+	return usable
 }
 
 // callerOf is the peer of the channel of a call.

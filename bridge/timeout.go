@@ -28,21 +28,22 @@ const (
 	refusalTime = 5 * time.Second
 )
 
-// reviewTime is how long a review may take if its caller waits for asked, of which transportReserve and roundingSlack are kept back:
+// reviewTime is how long a review may take if its caller waits for asked, and how much of that is uncertain: the caller may wait for as much
+// less. Only hooks that fail closed use it, since without their verdict the request is refused in any case.
 //
-//	asked 10 s  ->  10 s - 1 s - 100 ms = 8.9 s
-//	asked 10 s, and the entry's timeoutSeconds are 10  ->  10 s - 100 ms = 9.9 s
-//	asked 1 s   ->  at least half: 500 ms
+//	asked 10 s  ->  10 s - 100 ms = 9.9 s, 1 s of it uncertain
+//	asked 10 s, and the entry's timeoutSeconds are 10  ->  9.9 s, all certain
+//	asked 1 s   ->  900 ms, at least half of the asked time certain: 500 ms
 //
 // A caller that asks for exactly the timeoutSeconds of its entry has not used any of it, so that nothing was rounded.
 // (It can also have been rounded up to that, when the whole write's 34 s are nearly spent; then the answer comes too late,
 // as it would from any webhook.) entry comes from the plan in the path of the entry; it is 0 without one.
-func reviewTime(asked, entry time.Duration) time.Duration {
-	usable := asked - transportReserve
-	if asked != entry {
-		usable -= roundingSlack
+func reviewTime(asked, entry time.Duration) (usable, uncertain time.Duration) {
+	usable = max(asked-transportReserve, asked/leastPart)
+	if asked == entry {
+		return usable, 0
 	}
-	return max(usable, asked/leastPart)
+	return usable, min(roundingSlack, usable-asked/leastPart)
 }
 
 // after is the rest of the time of a review after a handshake, and at least half: a connection may have been opened ahead of its

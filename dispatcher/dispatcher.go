@@ -238,7 +238,8 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 			func(s match.Skipped) bool { return slices.Contains(x.hooks, s.Hook) })
 	}
 	options := chain.Options{
-		Request: r, Revision: snapshot.Revision(), Hooks: x.hooks, Subject: &x.reviewContext, Deadline: deadline, Now: time.Now,
+		Request: r, Revision: snapshot.Revision(), Hooks: x.hooks, Subject: &x.reviewContext,
+		Deadline: deadline, Certain: deadline.Add(-r.Uncertain), Now: time.Now,
 		Spent: x.spent, TraceID: x.span.SpanContext().TraceID(),
 		FailOpen: x.reviewContext.attributes.FailsOpen(),
 	}

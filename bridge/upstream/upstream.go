@@ -199,7 +199,8 @@ func (u *Reviewer) Review(ctx context.Context, r *review.Request) (review.Answer
 func (u *Reviewer) review(ctx context.Context, r *review.Request) (review.Answer, road, error) {
 	if !r.Deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, r.Deadline.Add(-min(answerReserve, time.Until(r.Deadline)/10)))
+		certain := r.Deadline.Add(-r.Uncertain) // the dispatcher knows no other
+		ctx, cancel = context.WithDeadline(ctx, certain.Add(-min(answerReserve, time.Until(certain)/10)))
 		defer cancel()
 	}
 	request := &admissionv1.ReviewRequest{Stage: r.Stage, Entry: r.Entry, Request: r.Admission, Explain: r.Explain, AwaitShadows: r.AwaitShadows}

@@ -125,9 +125,20 @@ type Options struct {
 	FailOpen bool
 	// Deadline is the deadline of the answer, and of all calls together.
 	Deadline time.Time
+	// Certain is the deadline of calls that may fail open: from then on the caller may have gone. A call that fails closed goes on, as the
+	// request is refused in any case without its verdict. Zero means Deadline.
+	Certain time.Time
 	// Now returns the time after a hook was matched or a patch was applied, which may take long within one step: the time of
 	// a call begins then. nil means the time that was passed to Next.
 	Now func() time.Time
+}
+
+// deadlineOf returns the deadline of calls of a hook.
+func (o *Options) deadlineOf(h *match.Hook) time.Time {
+	if !o.Certain.IsZero() && (o.FailOpen || !h.FailsClosed()) {
+		return o.Certain
+	}
+	return o.Deadline
 }
 
 // timeNow returns the current time in a step that began at begun.

@@ -178,7 +178,7 @@ func (m *Mutate) startCall(c *call) {
 // hooks may follow, a hook gets half of the time left, or more if its timeout is a larger part of all timeouts to come. So a
 // fail-open hook that hangs leaves time to the others, and the request does not fail (docs/deviations.md, D9).
 func (m *Mutate) timeShare(at int, now time.Time) time.Duration {
-	h, left := m.options.Hooks[at], m.options.Deadline.Sub(now)
+	h, left := m.options.Hooks[at], m.options.deadlineOf(m.options.Hooks[at]).Sub(now)
 	all := h.Timeout
 	for _, later := range m.options.Hooks[at+1:] {
 		if later.Decides() && !h.ActsWith(later) && (m.round < lastRound || m.mustReinvoke(later)) {

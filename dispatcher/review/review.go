@@ -37,6 +37,8 @@ type Request struct {
 	Received time.Time
 	// Deadline is when the answer is due, unless the context ends before; zero means the dispatcher's default.
 	Deadline time.Time
+	// Uncertain is how much of the time before Deadline the caller may no longer wait: hooks that fail open do not use it.
+	Uncertain time.Duration
 	// Explain requests an outcome of every hook of the stage, called or not.
 	Explain bool
 	// AwaitShadows has an explained review wait for its hooks in shadow until its time is over, and add their outcomes to its own.
