@@ -28,6 +28,8 @@ const (
 	PendingAnnotation = "initializers.portcullis.dev/pending"
 	// initializeVerb is the verb that a user needs to say which initializers act (spec/1).
 	initializeVerb = "initialize"
+	// updateOperation is the operation of an update.
+	updateOperation = "UPDATE"
 	// releaseTimeout bounds the wait for the end of a hold after its review was given up.
 	releaseTimeout = time.Second
 )
@@ -132,7 +134,14 @@ func (x *run) endHold(ctx context.Context) {
 // ones that it names. A client without the verb for it is refused (SEMANTICS C49).
 func (x *run) readInitializers(o *chain.Options) {
 	raw := x.request.Admission.GetObject().GetRaw()
-	if len(x.hooks) == 0 || !x.hooks[0].Initializes() || !bytes.Contains(raw, []byte("initializers")) {
+	if !bytes.Contains(raw, []byte("initializers")) {
+		return
+	}
+	if x.request.Admission.GetOperation() == updateOperation {
+		o.Refuse = x.addsInitializers(raw)
+		return
+	}
+	if len(x.hooks) == 0 || !x.hooks[0].Initializes() {
 		return
 	}
 	asked, stripped, err := pendingOf(raw)
@@ -146,6 +155,22 @@ func (x *run) readInitializers(o *chain.Options) {
 			x.keepInitializers(o, asked)
 		}
 	}
+}
+
+// addsInitializers returns a refusal if an update adds initializers to an object that exists: ValidateInitializersUpdate of Kubernetes 1.7.
+func (x *run) addsInitializers(raw []byte) *admissionv1.Status {
+	initializes := func(h *match.Hook) bool { return h.Initializes() && h.Serves(x.request.Admission.GetCluster()) }
+	if !slices.ContainsFunc(x.snapshot.Hooks(), initializes) {
+		return nil
+	}
+	_, stripped, err := pendingOf(raw)
+	if err == nil && stripped == nil {
+		return nil
+	}
+	if _, before, oldErr := pendingOf(x.request.Admission.GetOldObject().GetRaw()); oldErr != nil || before != nil {
+		return nil // It was created so: no initializer covered it.
+	}
+	return refusal(metav1.StatusReasonInvalid, 422, "the update adds initializers ("+PendingAnnotation+"), which act when an object is created: remove them")
 }
 
 // keepInitializers leaves out the initializers that the client has not named.

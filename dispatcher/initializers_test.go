@@ -86,3 +86,45 @@ func TestInitializersThatAnObjectNames(t *testing.T) {
 		})
 	}
 }
+
+// TestAnUpdateAddsNoInitializers: they act at the creation. Kubernetes 1.7 to 1.9 called it Invalid.
+func TestAnUpdateAddsNoInitializers(t *testing.T) {
+	const (
+		plain = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"a":"b"}}}`
+		named = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"initializers.portcullis.dev/pending":"[\"a.io\"]"}}}`
+		none  = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"initializers.portcullis.dev/pending":"[]"}}}`
+		field = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","initializers":{"pending":[{"name":"a.io"}]}}}`
+		wrong = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","annotations":{"initializers.portcullis.dev/pending":"x"}}}`
+	)
+	for name, test := range map[string]struct {
+		before, after string
+		initializers  bool // there are some in the cluster
+		refused       bool
+	}{
+		"nothing":                         {plain, plain, true, false},
+		"a name":                          {plain, named, true, true},
+		"an empty list":                   {plain, none, true, true},
+		"a list that is none":             {plain, wrong, true, true},
+		"the field of Kubernetes 1.7":     {plain, field, true, true},
+		"one that was there":              {named, named, true, false},
+		"one in the place of another":     {none, named, true, false},
+		"the end of one":                  {named, plain, true, false},
+		"a cluster without initializers":  {plain, named, false, false},
+		"one that was there, and is none": {wrong, named, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(nil, []hook{{name: "a.io", ignore: true}})
+			in.Objects[len(in.Objects)-1].Initializes = test.initializers
+			snapshot, _ := match.Compile(in)
+			d := newMeshOf(t, snapshot, static{snapshot: snapshot}).dispatcher
+			r := podReview(admissionv1.Stage_STAGE_MUTATE, test.after)
+			r.Admission.Operation, r.Admission.OldObject = "UPDATE", &admissionv1.Object{Raw: []byte(test.before)}
+
+			answer, err := d.Review(t.Context(), r)
+
+			if err != nil || answer.Response.GetAllowed() == test.refused || test.refused && answer.Response.GetStatus().GetCode() != 422 {
+				t.Errorf("answer %v, %v", answer.Response, err)
+			}
+		})
+	}
+}

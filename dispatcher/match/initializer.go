@@ -10,9 +10,6 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// nodesGroup is the group of the users that kubelets are.
-const nodesGroup = "system:nodes"
-
 // initializers is 1 for an object with initializers, so that they come first.
 func (o Object) initializers() int {
 	if o.Mutating != nil && o.Initializes {
@@ -80,17 +77,17 @@ type pod struct {
 	} `json:"spec"`
 }
 
-// skipsPod returns why the initializer is not called for a Pod; empty if it is. Only kubelets are taken at their word about a mirror
-// Pod: every client may write the annotation.
+// skipsPod returns why the initializer is not called for a Pod; empty if it is. No kubelet runs a mirror Pod, whatever its creator, and its
+// annotation cannot be removed (SEMANTICS C49; ValidatePodUpdate of Kubernetes).
 func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
 	var p pod
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(a.req.GetObject().GetRaw(), &p); err != nil {
 		return "", apierrors.NewBadRequest("the Pod cannot be read: " + err.Error())
 	}
-	_, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
-	switch {
-	case mirror && slices.Contains(a.req.GetUserInfo().GetGroups(), nodesGroup):
+	if _, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return SkipMirrorPod, nil
+	}
+	switch {
 	case slices.Contains(h.Route.HostClusters, a.req.GetCluster()) && h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName):
 		return SkipOwnPod, nil
 	}

@@ -155,10 +155,12 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 		route  match.Route
 		want   string // skip and reason; empty if the initializer is called
 	}{
-		"a Pod":                  {object: plain, req: createPod()},
-		"a mirror Pod of a node": {plain, pod("", mirror, "system:nodes", "system:authenticated"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
-		"a Pod that says of itself that it is a mirror": {object: plain, req: pod("", mirror, "system:authenticated")},
-		"another Pod of a node":                         {object: plain, req: pod("", "", "system:nodes")},
+		"a Pod":                          {object: plain, req: createPod()},
+		"a mirror Pod of a node":         {plain, pod("", mirror, "system:nodes", "system:authenticated"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
+		"a mirror Pod of anyone":         {plain, pod("", mirror, "system:authenticated"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
+		"the annotation without a value": {plain, pod("", `"kubernetes.io/config.mirror": ""`, "a"), match.Route{}, "mirrorPod: the Pod mirrors a static one of a node"},
+		"an annotation like it":          {object: plain, req: pod("", `"kubernetes.io/config.source": "file"`, "system:nodes")},
+		"another Pod of a node":          {object: plain, req: pod("", "", "system:nodes")},
 		"a Pod of a host, by its service account": {
 			plain, pod(account, ""), match.Route{Hosts: []string{"other", "system:serviceaccount:dev:sidecar"}, HostClusters: []string{"b", "c"}},
 			"ownPod: the Pod runs as a host of the initializer, which could not start without itself",
