@@ -219,7 +219,10 @@ func (r *reach) unknown(name string, hidden bool) string {
 	case hidden:
 		return "hooks never see it, since they could lock out their own repair: remove it from the rule"
 	case len(homes) > 0:
-		return fmt.Sprintf("it is in the group %q: write apiGroups: [%s]", homes[0], cmp.Or(homes[0], `""`))
+		if homes[0] == "" {
+			return `it is in the core group: write apiGroups: [""]`
+		}
+		return fmt.Sprintf("it is in the group %s: write apiGroups: [%[1]s]", homes[0])
 	case plural != "":
 		return "resources are in the plural, as in the paths of the API: write " + plural
 	}
