@@ -87,8 +87,7 @@ func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
 	if _, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return SkipMirrorPod, nil
 	}
-	switch {
-	case slices.Contains(h.Route.HostClusters, a.req.GetCluster()) && h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName):
+	if slices.Contains(h.Route.HostClusters, a.req.GetCluster()) && h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName) {
 		return SkipOwnPod, nil
 	}
 	return "", nil
