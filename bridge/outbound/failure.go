@@ -61,7 +61,7 @@ func (a *attempt) unanswered(ctx context.Context, err error) *review.Failure {
 }
 
 // unquoted is an error of a connection, as far as it is no part of an answer: net/http quotes the first line of an answer that is not HTTP.
-// It closes the connection then, which a request that is being written may meet before it is told why.
+// It closes the connection then, and a request that is being written may meet that first.
 func unquoted(err error) error {
 	var network net.Error
 	if !errors.Is(err, net.ErrClosed) && (errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
