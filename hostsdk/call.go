@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// complaintInterval is how often the failures of one hook are logged at most.
+// complaintInterval is how often the faults of one hook are logged at most.
 const complaintInterval = time.Second
 
 // errGone is why the context of a handler ended when its session did.
@@ -148,6 +148,7 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 		answer, wrong := response.message(inv.hook.id.stage)
 		if wrong == nil {
 			v.Outcome = &hostv1.Verdict_Response{Response: answer}
+			c.complainOfCode(ctx, inv, response)
 			return
 		}
 		err = wrong
@@ -240,30 +241,46 @@ func (i *invocation) subject() *Request {
 
 // complain logs a failure of a hook, at most once in complaintInterval.
 func (c *caller) complain(ctx context.Context, inv *invocation, err error, more ...slog.Attr) {
-	unlogged, ok := inv.hook.complaints.allow(time.Now())
-	if !ok {
+	if attrs := inv.complaint(err); attrs != nil {
+		c.logger.LogAttrs(ctx, slog.LevelError, "handler failed", append(attrs, more...)...)
+	}
+}
+
+// complainOfCode logs as often that the client of a denial gets another code than its author wrote.
+func (c *caller) complainOfCode(ctx context.Context, inv *invocation, r *Response) {
+	if !r.hasForeignCode() {
 		return
 	}
-	subject := inv.subject()
-	attrs := append([]slog.Attr{
-		slog.String("hook", inv.hook.id.name),
-		slog.String("stage", stageName(inv.hook.id.stage)),
+	if attrs := inv.complaint(fmt.Errorf("code %d is none of HTTP's errors: the client gets 403", r.Code)); attrs != nil {
+		c.logger.LogAttrs(ctx, slog.LevelError, "a part of the verdict cannot be sent", attrs...)
+	}
+}
+
+// complaint returns what to log of a fault of a hook; nil if another one was logged a moment ago.
+func (i *invocation) complaint(err error) []slog.Attr {
+	unlogged, ok := i.hook.complaints.allow(time.Now())
+	if !ok {
+		return nil
+	}
+	subject := i.subject()
+	return []slog.Attr{
+		slog.String("hook", i.hook.id.name),
+		slog.String("stage", stageName(i.hook.id.stage)),
 		slog.String("cluster", subject.Cluster()),
 		slog.String("uid", subject.Admission().GetUid()),
 		slog.Any("error", err),
 		slog.Int("unlogged", unlogged),
-	}, more...)
-	c.logger.LogAttrs(ctx, slog.LevelError, "handler failed", attrs...)
+	}
 }
 
-// complaints bounds how often the failures of a hook are logged. Safe for concurrent use.
+// complaints bounds how often the faults of a hook are logged. Safe for concurrent use.
 type complaints struct {
 	mu       sync.Mutex
 	last     time.Time
 	unlogged int
 }
 
-// allow reports whether to log now, and how many failures were not logged since the last one.
+// allow reports whether to log now, and how many faults were not logged since the last one.
 func (c *complaints) allow(now time.Time) (unlogged int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

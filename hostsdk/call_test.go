@@ -165,8 +165,14 @@ func TestFailuresAreLoggedHere(t *testing.T) {
 		host.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			panic("secret panic")
 		})
+		host.Validate("denies", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("no").WithCode(200), nil
+		})
 		d := hosttest.Start(t, host)
 		for range 10 {
+			if v, err := d.Ask(t.Context(), "denies", hosttest.Create(pod)); err != nil || v.GetResponse().GetStatus().GetCode() != 403 {
+				t.Errorf("verdict %v, %v", v, err)
+			}
 			v, err := d.Ask(t.Context(), "fails", hosttest.Create(pod))
 			if err != nil || v.GetError().GetMessage() != "registry is down" {
 				t.Errorf("verdict %v, %v", v, err)
@@ -174,6 +180,9 @@ func TestFailuresAreLoggedHere(t *testing.T) {
 		}
 		if got := strings.Count(log.String(), "secret cause"); got != 1 {
 			t.Errorf("logged %d times, want once:\n%s", got, log.String())
+		}
+		if got := strings.Count(log.String(), `msg="a part of the verdict cannot be sent" hook=denies`); got != 1 || !strings.Contains(log.String(), "code 200") {
+			t.Errorf("the code was logged %d times, want once:\n%s", got, log.String())
 		}
 		time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
 		for _, hook := range []string{"fails", "panics"} {

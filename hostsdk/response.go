@@ -23,7 +23,7 @@ type Response struct {
 	Allowed bool
 	// Message tells the person whose write was refused why, and what to do.
 	Message string
-	// Code is the HTTP status that this person gets, 400 to 599; 0 means 403.
+	// Code is the HTTP status that this person gets, 400 to 599; any other means 403.
 	Code int32
 	// Reason is the machine-readable reason of the denial; empty means "Forbidden" with code 403, else none.
 	Reason string
@@ -67,7 +67,7 @@ func Verbatim(m *admissionv1.AdmissionResponse) *Response {
 	return &Response{Allowed: m.GetAllowed(), verbatim: m}
 }
 
-// WithCode sets the HTTP status of a denial and returns r.
+// WithCode sets the HTTP status of a denial, 400 to 599, and returns r.
 func (r *Response) WithCode(code int32) *Response {
 	r.Code = code
 	return r
@@ -133,8 +133,16 @@ func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionRespo
 	return m, nil
 }
 
+// hasForeignCode reports whether a denial sets a code that is none of an error of HTTP.
+func (r *Response) hasForeignCode() bool {
+	return !r.Allowed && r.verbatim == nil && r.Code != 0 && (r.Code < http.StatusBadRequest || r.Code > maxCode)
+}
+
 func (r *Response) status() *admissionv1.Status {
 	s := &admissionv1.Status{Status: "Failure", Message: valid(r.Message), Reason: valid(r.Reason), Code: cmp.Or(r.Code, http.StatusForbidden)}
+	if r.hasForeignCode() {
+		s.Code = http.StatusForbidden
+	}
 	if s.Reason == "" && s.Code == http.StatusForbidden {
 		s.Reason = "Forbidden"
 	}
@@ -170,7 +178,9 @@ func makeValid(m *admissionv1.AdmissionResponse) {
 		texts = append(texts, &d.Name, &d.Group, &d.Kind, &d.Uid)
 	}
 	for _, c := range d.GetCauses() {
-		texts = append(texts, &c.Reason, &c.Message, &c.Field)
+		if c != nil {
+			texts = append(texts, &c.Reason, &c.Message, &c.Field)
+		}
 	}
 	for i := range m.GetWarnings() {
 		texts = append(texts, &m.Warnings[i])
@@ -192,15 +202,26 @@ func validAudit(audit map[string]string) map[string]string {
 	return out
 }
 
+// encodeVerdict appends the encoding of a verdict. A denial that cannot be encoded becomes a bare one, any other verdict a failure:
+// both are unheard of, since texts are made valid before.
 func encodeVerdict(b []byte, v *hostv1.Verdict) []byte {
 	encoded, err := proto.MarshalOptions{}.MarshalAppend(b, v)
-	if err != nil { // Not reached: texts are made valid before.
-		encoded, _ = proto.MarshalOptions{}.MarshalAppend(b, &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex()})
+	if err == nil {
+		return encoded
 	}
+	bare := &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex(), Outcome: failure("the verdict cannot be encoded")}
+	if isDenial(v) {
+		bare.Outcome = &hostv1.Verdict_Response{Response: &admissionv1.AdmissionResponse{Status: Deny("").status()}}
+	}
+	encoded, _ = proto.MarshalOptions{}.MarshalAppend(b, bare)
 	return encoded
 }
 
+func isDenial(v *hostv1.Verdict) bool { return v.GetResponse() != nil && !v.GetResponse().GetAllowed() }
+
 const (
+	// maxCode is the greatest status of an error of HTTP.
+	maxCode = 599
 	// frameOverhead bounds what a frame holds beside its verdict.
 	frameOverhead = 16
 	// cutOff ends a text that was too long.
@@ -216,7 +237,7 @@ func fit(v *hostv1.Verdict, limit int) *hostv1.Verdict {
 	}
 	small := &hostv1.Verdict{CallId: v.GetCallId(), HookIndex: v.GetHookIndex(), QueueUs: v.GetQueueUs(), HandleUs: v.GetHandleUs()}
 	response := v.GetResponse()
-	if response == nil || response.GetAllowed() {
+	if !isDenial(v) {
 		small.Outcome = failure(fmt.Sprintf("a verdict of %d bytes is larger than the %d that the dispatcher takes", size, limit))
 		return small
 	}

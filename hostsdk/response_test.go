@@ -2,6 +2,7 @@ package hostsdk
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -38,6 +39,27 @@ func TestResponsesOnTheWire(t *testing.T) {
 			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
 				Status: "Failure", Message: "no", Code: 422,
 			}},
+		},
+		"A code that is none of HTTP's errors becomes 403.": {
+			response: Deny("no").WithCode(200).WithCause("spec.x", "bad"),
+			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Status: "Failure", Message: "no", Reason: "Forbidden", Code: 403,
+				Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{Field: "spec.x", Message: "bad"}}},
+			}},
+		},
+		"A denial of another program that says nothing is one.": {
+			response: Verbatim(nil),
+			want: &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+				Status: "Failure", Reason: "Forbidden", Code: 403,
+			}},
+		},
+		"A cause that it lacks does not cost the host.": {
+			response: Verbatim(&admissionv1.AdmissionResponse{
+				Status: &admissionv1.Status{Message: "no", Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{nil, {Field: "\xff"}}}},
+			}),
+			want: &admissionv1.AdmissionResponse{
+				Status: &admissionv1.Status{Message: "no", Details: &admissionv1.StatusDetails{Causes: []*admissionv1.StatusCause{{}, {Field: "\uFFFD"}}}},
+			},
 		},
 		"A denial says all that it can.": {
 			response: Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec.x", "bad").WithWarnings("w").WithAudit("k", "v"),
@@ -104,6 +126,44 @@ func TestResponsesOnTheWire(t *testing.T) {
 			}
 			if _, err := proto.Marshal(got); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCodesOfDenials are the edges of those of HTTP's errors.
+func TestCodesOfDenials(t *testing.T) {
+	for code, want := range map[int32]int32{
+		math.MinInt32: 403, -422: 403, 0: 403, 200: 403, 399: 403, 400: 400, 422: 422, 599: 599, 600: 403, 1000: 403, math.MaxInt32: 403,
+	} {
+		m, err := Deny("no").WithCode(code).message(validate)
+		if err != nil || m.GetAllowed() || m.GetStatus().GetCode() != want {
+			t.Errorf("code %d: %v, %v, want a denial with %d", code, m, err, want)
+		}
+	}
+}
+
+// TestWhatCannotBeEncodedDeniesStill: no text comes so far that is not UTF-8.
+func TestWhatCannotBeEncodedDeniesStill(t *testing.T) {
+	bare := &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Status: "Failure", Reason: "Forbidden", Code: 403}}
+	for name, tt := range map[string]struct {
+		response *admissionv1.AdmissionResponse
+		want     *hostv1.Verdict
+	}{
+		"a denial":      {denial("\xff"), &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{Response: bare}}},
+		"its audit":     {&admissionv1.AdmissionResponse{AuditAnnotations: map[string]string{"\xff": ""}}, &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{Response: bare}}},
+		"no denial":     {&admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"\xff"}}, &hostv1.Verdict{Outcome: failure("the verdict cannot be encoded")}},
+		"it is encoded": {denial("no"), &hostv1.Verdict{Outcome: &hostv1.Verdict_Response{Response: denial("no")}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			encoded := encodeVerdict(nil, &hostv1.Verdict{CallId: 7, HookIndex: 3, Outcome: &hostv1.Verdict_Response{Response: tt.response}})
+			tt.want.CallId, tt.want.HookIndex = 7, 3
+			got := &hostv1.Verdict{}
+			if err := proto.Unmarshal(encoded, got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,11 +51,23 @@ func Mutate[T any](
 	}
 }
 
-// RefusedError is the error of an initializer that refuses an object: the client of the cluster gets Response, a denial.
+// RefusedError is the error of an initializer that refuses an object: the client of the cluster gets Response, a denial. It refuses also
+// without one, or with a Response that allows: the client gets 403 Forbidden.
 type RefusedError struct{ Response *hostsdk.Response }
 
 // Error implements error.
-func (e *RefusedError) Error() string { return e.Response.Message }
+func (e *RefusedError) Error() string { return cmp.Or(e.denial().Message, "the object is refused") }
+
+func (e *RefusedError) denial() *hostsdk.Response {
+	switch {
+	case e == nil || e.Response == nil:
+		return hostsdk.Deny("")
+	case e.Response.Allowed:
+		return hostsdk.Deny(e.Response.Message)
+	default:
+		return e.Response
+	}
+}
 
 // Refuse returns a [*RefusedError] with a message for the client. Its Response may be changed.
 func Refuse(message string) *RefusedError { return &RefusedError{hostsdk.Deny(message)} }
@@ -70,7 +83,7 @@ func Initialize[T any](initialize func(ctx context.Context, object *T) (*T, erro
 		var refused *RefusedError
 		switch {
 		case errors.As(err, &refused):
-			return refused.Response, nil
+			return refused.denial(), nil
 		case err != nil:
 			return nil, err
 		case initialized == nil:

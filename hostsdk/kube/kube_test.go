@@ -199,6 +199,20 @@ func TestInitialize(t *testing.T) {
 			},
 			want: hostsdk.Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec", "bad"),
 		},
+		"A refusal without a response is one.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, &kube.RefusedError{} },
+			want:       hostsdk.Deny(""),
+		},
+		"So is one with a response that allows, and with its message.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
+				return pod, &kube.RefusedError{Response: &hostsdk.Response{Allowed: true, Message: "no", Patch: []byte(`[]`)}}
+			},
+			want: hostsdk.Deny("no"),
+		},
+		"So is one that is nil.": {
+			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, (*kube.RefusedError)(nil) },
+			want:       hostsdk.Deny(""),
+		},
 		"A failure is passed on.": {
 			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, failed },
 			wantErr:    func(err error) bool { return errors.Is(err, failed) },
@@ -233,6 +247,18 @@ func TestAnInitializerIsNotCalledWithoutAnObject(t *testing.T) {
 	response, err := handler(t.Context(), request(hosttest.Delete(`{"kind":"Pod"}`)))
 	if authored := new(hostsdk.Error); response != nil || !errors.As(err, &authored) {
 		t.Errorf("got %v, %v, want an error for the operator", response, err)
+	}
+}
+
+// TestARefusalHasAText: logs and traces ask each error for it.
+func TestARefusalHasAText(t *testing.T) {
+	for _, refused := range []*kube.RefusedError{nil, {}, kube.Refuse(""), {Response: hostsdk.Allow()}} {
+		if text := refused.Error(); text != "the object is refused" {
+			t.Errorf("%#v: %q", refused, text)
+		}
+	}
+	if text := kube.Refuse("no").Error(); text != "no" {
+		t.Errorf("the text is %q", text)
 	}
 }
 

@@ -31,6 +31,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// maxCode is the greatest status of an error of HTTP.
+const maxCode = 599
+
 // CreatorAnnotation has the user who creates an object, as JSON. It is there while the object is staged.
 const CreatorAnnotation = "initializers.portcullis.dev/creator"
 
@@ -103,8 +106,11 @@ func Add(o *unstructured.Unstructured, names ...string) {
 }
 
 // Refuse has the creation fail once the object is updated. The client that creates the object is answered with the message, reason, code
-// and details of why.
+// and details of why; a code that is none of HTTP's errors, 400 to 599, becomes 403.
 func Refuse(o *unstructured.Unstructured, why metav1.Status) error {
+	if why.Code < http.StatusBadRequest || why.Code > maxCode {
+		why.Code = http.StatusForbidden
+	}
 	why.TypeMeta, why.Status = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, metav1.StatusFailure
 	result, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&why)
 	if err != nil {

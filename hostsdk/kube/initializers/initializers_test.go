@@ -60,6 +60,17 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+// TestRefuseWithAForeignCode: the client of the cluster gets an error of HTTP.
+func TestRefuseWithAForeignCode(t *testing.T) {
+	for code, want := range map[int32]int64{-1: 403, 0: 403, 200: 403, 399: 403, 400: 400, 599: 599, 600: 403} {
+		o := staged("a")
+		err := initializers.Refuse(o, metav1.Status{Code: code})
+		if got, _, _ := unstructured.NestedInt64(o.Object, "metadata", "initializers", "result", "code"); err != nil || got != want {
+			t.Errorf("code %d became %d, want %d: %v", code, got, want, err)
+		}
+	}
+}
+
 func TestCreator(t *testing.T) {
 	if got := initializers.Creator(staged()); got.Username != "jane" || !slices.Equal(got.Groups, []string{"dev"}) {
 		t.Errorf("%v", got)
