@@ -20,7 +20,7 @@ from typing import Any, cast
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from portcullis_host import Cause, HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
+from portcullis_host import HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +202,7 @@ def outcome(script: dict[str, Any], request: Request) -> Response:
     """Answers as the script says."""
     match script:
         case {"deny": denial}:
-            causes = [Cause(cause["field"], cause["message"]) for cause in denial.get("causes", ())]
-            return deny(denial["message"], code=denial.get("code", 403), reason=denial.get("reason", ""), causes=causes)
+            return deny(denial["message"], **{key: denial[key] for key in ("code", "reason", "causes") if key in denial})
         case {"patch": operations}:
             return json_patch(operations)
         case {"labels": labels}:
@@ -231,9 +230,10 @@ def initialized(script: dict[str, Any], document: dict[str, Any], request: Reque
 
 def decorate(script: dict[str, Any], request: Request, response: Response, remaining: timedelta) -> Response:
     """Adds the warnings, the audit annotations and the echo of a script to a verdict."""
-    audit = {**response.audit, **script.get("audit", {})}
+    audit = script.get("audit", {})
     if script.get("echo"):
-        audit |= {
+        audit = {
+            **audit,
             "uid": request.uid,
             "cluster": request.cluster,
             "namespace": request.namespace,
@@ -249,7 +249,7 @@ def decorate(script: dict[str, Any], request: Request, response: Response, remai
             "remaining-ms": str(remaining // timedelta(milliseconds=1)),
             "traceparent": parent(),
         }
-    return replace(response, warnings=[*response.warnings, *script.get("warnings", ())], audit=audit)
+    return replace(response, warnings=script.get("warnings", ()), audit=audit)
 
 
 def digest(raw: bytes | None) -> str:

@@ -109,6 +109,45 @@ async def test_failures_are_logged_once_a_second(caplog: pytest.LogCaptureFixtur
     assert str(record.exc_info[1]) == "the cause"
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_what_a_denial_lacks_is_logged_once_a_second(plain: bool, caplog: pytest.LogCaptureFixture) -> None:  # noqa: FBT001
+    h = new_host()
+
+    def judge(_: Request) -> Response:
+        return deny("no", code=200, warnings=[None, "w"])  # type: ignore[list-item]
+
+    async def judge_later(request: Request) -> Response:
+        return judge(request)
+
+    h.validate("deny")(judge if plain else judge_later)
+    with caplog.at_level(logging.ERROR, "portcullis_host"):
+        async with FakeDispatcher(h) as dispatcher:
+            for verdict in await asyncio.gather(*(dispatcher.review("deny", POD) for _ in range(20))):
+                assert (verdict.allowed, verdict.status.code, list(verdict.warnings)) == (False, 403, ["w"])
+    [record] = caplog.records
+    assert record.getMessage().startswith("a part of the verdict cannot be sent (code, warnings): hook=deny stage=validate")
+
+
+class Refusing(logging.Filter):
+    """A filter of a log that has a defect."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError(record.getMessage())
+
+
+async def test_a_log_that_fails_costs_no_denial() -> None:
+    log = logging.getLogger("defect")
+    log.addFilter(Refusing())
+    h = Host("test", logger=log)
+
+    @h.validate("deny")
+    async def judge(_: Request) -> Response:
+        return deny("no", code=200)
+
+    async with FakeDispatcher(h) as dispatcher:
+        assert (await dispatcher.review("deny", POD)).status.message == "no"
+
+
 async def test_a_coroutine_is_cancelled_by_the_dispatcher() -> None:
     h, began = new_host(), asyncio.Event()
 

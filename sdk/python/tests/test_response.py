@@ -3,15 +3,18 @@
 import copy
 import json
 import random
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import jsonpatch
 import pytest
 
-from portcullis_host import Cause, HandlerError, Mode, Response, Stage, deny, json_patch, patch
+from portcullis_host import Cause, HandlerError, Mode, Response, Stage, allow, deny, json_patch, patch
 from portcullis_host._errors import public_text
-from portcullis_host._response import to_message
+from portcullis_host._response import left_out, to_message
+from portcullis_host.contract import admission
 from portcullis_host.testing import create, delete, request, update
 
 
@@ -37,6 +40,112 @@ def test_a_denial_carries_what_was_said() -> None:
 def test_text_that_is_no_unicode_does_not_end_the_session() -> None:
     sent = message(deny("\ud800", warnings=["\udfff"], audit={"\ud800": "\ud800"}))
     assert (sent.status.message, list(sent.warnings), dict(sent.audit_annotations)) == ("?", ["?"], {"?": "?"})
+
+
+class PolicyError(Exception):
+    """What the policy of an author raises."""
+
+
+class Silent:
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("hunter2")
+
+
+class Wild(Response):
+    """It does not make its members what they should be."""
+
+    def __post_init__(self) -> None: ...
+
+
+def broken() -> Iterator[Any]:
+    yield "first"
+    raise RuntimeError("hunter2")
+
+
+DENIALS: dict[str, tuple[Callable[[], Response], dict[str, Any], str]] = {
+    "an exception for a message": (lambda: untyped(PolicyError("privileged")), {"message": "privileged"}, ""),
+    "no message": (lambda: untyped(None), {"message": ""}, ""),
+    "a number for a message": (lambda: untyped(7), {"message": "7"}, ""),
+    "bytes for a message": (lambda: untyped(b"n\xffo"), {"message": "n\ufffdo"}, ""),
+    "a message without a text": (lambda: untyped(Silent()), {"message": ""}, "message"),
+    "a text for a code": (lambda: untyped("no", code="422"), {"code": 422, "reason": ""}, ""),
+    "a member of an enumeration for a code": (lambda: deny("no", code=HTTPStatus.CONFLICT), {"code": 409}, ""),
+    "a whole float for a code": (lambda: untyped("no", code=422.0), {"code": 422}, ""),
+    "a part of a code": (lambda: untyped("no", code=422.5), {"code": 403, "reason": "Forbidden"}, "code"),
+    "no code": (lambda: untyped("no", code=None), {"code": 403}, ""),
+    "a word for a code": (lambda: untyped("no", code="ENOENT"), {"code": 403}, "code"),
+    "a code of success": (lambda: deny("no", code=200), {"code": 403, "reason": "Forbidden"}, "code"),
+    "a code above all": (lambda: deny("no", code=600), {"code": 403}, "code"),
+    "a code beyond 32 bits": (lambda: deny("no", code=2**31), {"code": 403}, "code"),
+    "a code beyond 64 bits": (lambda: deny("no", code=10**400), {"code": 403}, "code"),
+    "an infinite code": (lambda: untyped("no", code=float("inf")), {"code": 403}, "code"),
+    "no reason": (lambda: untyped("no", reason=None), {"reason": "Forbidden"}, ""),
+    "a number for a reason": (lambda: untyped("no", reason=7), {"reason": "7"}, ""),
+    "numbers in the audit log": (lambda: untyped("no", audit={"n": 3, 4: "v"}), {"audit": {"4": "v", "n": "3"}}, ""),
+    "nothing in the audit log": (lambda: untyped("no", audit={"k": "v", "n": None}), {"audit": {"k": "v"}}, "audit"),
+    "pairs for an audit log": (lambda: untyped("no", audit=[("k", "v")]), {"audit": {"k": "v"}}, ""),
+    "a number for an audit log": (lambda: untyped("no", audit=7), {"audit": {}}, "audit"),
+    "an annotation without a text": (lambda: untyped("no", audit={"k": "v", "s": Silent()}), {"audit": {"k": "v"}}, "audit"),
+    "one warning": (lambda: untyped("no", warnings="careful"), {"warnings": ["careful"]}, ""),
+    "an exception for a warning": (lambda: untyped("no", warnings=[PolicyError("w")]), {"warnings": ["w"]}, ""),
+    "an exception for all warnings": (lambda: untyped("no", warnings=PolicyError("w")), {"warnings": ["w"]}, ""),
+    "nothing for a warning": (lambda: untyped("no", warnings=[None, "w"]), {"warnings": ["w"]}, "warnings"),
+    "no warnings": (lambda: untyped("no", warnings=None), {"warnings": []}, ""),
+    "warnings that break off": (lambda: deny("no", warnings=broken()), {"warnings": ["first"]}, "warnings"),
+    "one cause": (lambda: untyped("no", causes=Cause("f", "m")), {"causes": [("f", "m", "")]}, ""),
+    "tuples for causes": (lambda: untyped("no", causes=[("f", "m"), ("f", "m", "r")]), {"causes": [("f", "m", ""), ("f", "m", "r")]}, ""),
+    "a tuple that is too long": (lambda: untyped("no", causes=[tuple("abcd"), Cause("f", "m")]), {"causes": [("f", "m", "")]}, "causes"),
+    "a mapping for a cause": (lambda: untyped("no", causes={"field": "f", "message": 7}), {"causes": [("f", "7", "")]}, ""),
+    "a cause without a message": (lambda: untyped("no", causes=[Cause("f", None)]), {"causes": [("f", "", "")]}, ""),  # type: ignore[arg-type]
+    "a cause without a text": (lambda: untyped("no", causes=[Cause("f", Silent())]), {"causes": [("f", "", "")]}, "causes"),  # type: ignore[arg-type]
+    "texts for causes": (lambda: untyped("no", causes=["m", PolicyError("e")]), {"causes": [("", "m", ""), ("", "e", "")]}, ""),
+    "a mapping that is no cause": (lambda: untyped("no", causes=[{}, {"a": 1}]), {"causes": []}, "causes"),
+    "no cause at all": (lambda: untyped("no", causes=[None, Cause("f", "m")]), {"causes": [("f", "m", "")]}, "causes"),
+    "a Response that was made by hand": (lambda: Response(allowed=False, message=Silent()), {"message": ""}, "message"),  # type: ignore[arg-type]
+    "nothing for a decision": (lambda: Response(allowed=None, message="no"), {"message": "no"}, ""),  # type: ignore[arg-type]
+    "a class of its own": (lambda: Wild(allowed=False, code=2**31, warnings=[Silent()]), {"code": 403, "warnings": []}, ""),  # type: ignore[list-item]
+}
+
+
+def untyped(message: Any, **more: Any) -> Response:
+    """Is deny as it is called without a type checker."""
+    return deny(message, **more)
+
+
+@pytest.mark.parametrize("name", DENIALS)
+def test_a_denial_stays_one_whatever_goes_with_it(name: str) -> None:
+    make, want, missing = DENIALS[name]
+    response = make()
+    for stage in Stage:
+        sent = message(response, stage)
+        status = sent.status
+        got = {
+            "message": status.message,
+            "code": status.code,
+            "reason": status.reason,
+            "causes": [(cause.field, cause.message, cause.reason) for cause in status.details.causes],
+            "warnings": list(sent.warnings),
+            "audit": dict(sent.audit_annotations),
+        }
+        assert (sent.allowed, status.status) == (False, "Failure")
+        assert {key: got[key] for key in want} == want
+        assert admission.AdmissionResponse.FromString(sent.SerializeToString()) == sent
+    assert left_out(response) == missing
+
+
+def test_a_permission_is_decorated_as_a_denial_is() -> None:
+    sent = message(allow(warnings=[PolicyError("w"), None], audit={"n": 3}))  # type: ignore[list-item, dict-item]
+    assert (sent.allowed, list(sent.warnings), dict(sent.audit_annotations)) == (True, ["w"], {"n": "3"})
+
+
+def test_a_denial_does_not_change_with_what_it_was_made_of() -> None:
+    warnings, audit, causes = ["w"], {"k": "v"}, [Cause("f", "m")]
+    denial = deny("no", warnings=warnings, audit=audit, causes=causes)
+    for container in (warnings, audit, causes):
+        container.clear()
+    assert (denial.warnings, denial.audit, denial.causes) == (("w",), {"k": "v"}, (Cause("f", "m"),))
 
 
 @pytest.mark.parametrize("wrong", [None, "allow", True])

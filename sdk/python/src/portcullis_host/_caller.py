@@ -15,7 +15,7 @@ from portcullis_host._errors import HANDLER_FAILED, public_text
 from portcullis_host._hooks import Hook, Hooks
 from portcullis_host._limits import SECOND
 from portcullis_host._request import Lifetime, Mode, Request
-from portcullis_host._response import Response, to_message
+from portcullis_host._response import Response, left_out, to_message
 from portcullis_host._session import Call
 from portcullis_host._telemetry import Telemetry
 from portcullis_host._verdict import cancelled, failure, refused
@@ -117,9 +117,11 @@ class Caller:
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
                     response = await cast("Callable[[Request], Awaitable[Response]]", job.hook.handler)(_request(job))
-                    verdict = self._answered(job, span, response)
+                    verdict = host.Verdict(response=to_message(response, job.hook.stage))
                 except BaseException as error:  # noqa: BLE001 (whatever it raises is contained in its own call)
                     verdict = self._failed(job, span, error)
+                else:
+                    self._judged(job, span, response, verdict)
         finally:
             self._returned(job, verdict or failure(HANDLER_FAILED))
 
@@ -131,18 +133,22 @@ class Caller:
                 return
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
-                    verdict = self._answered(job, span, job.hook.handler(_request(job)))
+                    response = cast("Callable[[Request], Response]", job.hook.handler)(_request(job))
+                    verdict = host.Verdict(response=to_message(response, job.hook.stage))
                 except BaseException as error:  # noqa: BLE001 (likewise)
                     verdict = self._failed(job, span, error)
+                else:
+                    self._judged(job, span, response, verdict)
         finally:
             with contextlib.suppress(RuntimeError):  # The event loop has ended meanwhile.
                 loop.call_soon_threadsafe(self._returned, job, verdict or failure(HANDLER_FAILED))
 
-    def _answered(self, job: Job, span: object, response: object) -> host.Verdict:
-        """Makes the verdict of a handler that returned. It counts also when the call is over."""
-        message = to_message(response, job.hook.stage)
-        self._telemetry.judged(span, allowed=message.allowed)
-        return host.Verdict(response=message)
+    def _judged(self, job: Job, span: object, response: Response, verdict: host.Verdict) -> None:
+        """Tells of a verdict, which stands whatever is raised here."""
+        self._telemetry.judged(span, allowed=verdict.response.allowed)
+        missing = left_out(response)
+        if missing:
+            self._complain(job, f"a part of the verdict cannot be sent ({missing})")
 
     def _failed(self, job: Job, span: object, error: BaseException) -> host.Verdict:
         """Makes the verdict of a handler that raised."""
@@ -151,19 +157,25 @@ class Caller:
             self._telemetry.failed(span, job.call.ended or "its time is over", None)
             return verdict
         self._telemetry.failed(span, verdict.error.message, error)
-        unlogged = job.hook.complain(time.monotonic_ns())
-        if unlogged is not None:
-            request = job.call.review.request
-            self._logger.error(
-                "handler failed: hook=%s stage=%s cluster=%s uid=%s unlogged=%d",
-                job.hook.name,
-                job.hook.stage.name.lower(),
-                request.cluster,
-                request.uid,
-                unlogged,
-                exc_info=error,
-            )
+        self._complain(job, "handler failed", error)
         return verdict
+
+    def _complain(self, job: Job, what: str, error: BaseException | None = None) -> None:
+        """Logs a fault of a hook, seldom enough."""
+        unlogged = job.hook.complain(time.monotonic_ns())
+        if unlogged is None:
+            return
+        request = job.call.review.request
+        self._logger.error(
+            "%s: hook=%s stage=%s cluster=%s uid=%s unlogged=%d",
+            what,
+            job.hook.name,
+            job.hook.stage.name.lower(),
+            request.cluster,
+            request.uid,
+            unlogged,
+            exc_info=error,
+        )
 
     def _returned(self, job: Job, verdict: host.Verdict) -> None:
         self._free += 1

@@ -53,7 +53,7 @@ class Hook:
         return host.HookOffer(name=self.name, stage=admission.Stage.ValueType(self.stage.value), speculate=self.speculate)
 
     def complain(self, now: int) -> int | None:
-        """Returns how many failures were not logged since the last one; None when this one should not be logged either."""
+        """Returns how many faults were not logged since the last one; None when this one should not be logged either."""
         if now - self._last_complaint < COMPLAINT_INTERVAL:
             self._unlogged += 1
             return None

@@ -3,40 +3,32 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import jsonpatch
 
+from portcullis_host._decoration import FORBIDDEN, Cause, Decoration
 from portcullis_host._errors import HandlerError
 from portcullis_host._request import Request, Stage
-from portcullis_host._verdict import valid
 from portcullis_host.contract import admission
 
-FORBIDDEN: Final = 403
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One field at fault."""
-
-    field: str
-    """Its path, for example ``spec.containers[0].image``."""
-    message: str
-    """Text for a person."""
-    reason: str = ""
-    """Machine-readable, for example ``FieldValueInvalid``."""
+__all__ = ["Cause", "Response", "allow", "deny", "json_patch", "patch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A verdict: :func:`allow`, :func:`deny`, :func:`patch` and :func:`json_patch` make one."""
+    """A verdict: :func:`allow`, :func:`deny`, :func:`patch` and :func:`json_patch` make one.
+
+    All beside ``allowed`` and ``patch`` is made what its type says: another value becomes its text, and what has none is left out. So a
+    denial stays one, whatever was given with it.
+    """
 
     allowed: bool
     """True if the write may go on."""
     message: str = ""
     """Tells the person whose write was refused why, and what to do."""
     code: int = FORBIDDEN
-    """HTTP status that this person gets, 400 to 599; 0 means 403."""
+    """HTTP status that this person gets, 400 to 599; any other means 403."""
     reason: str = ""
     """Machine-readable reason of the denial; empty means "Forbidden" with code 403, else none."""
     causes: Sequence[Cause] = ()
@@ -47,11 +39,31 @@ class Response:
     """Shown to the client, one line each, whatever the verdict; 120 characters or fewer is good manners."""
     audit: Mapping[str, str] = field(default_factory=dict[str, str])
     """Added to the audit log: short keys without "/". Values are visible to all readers of that log."""
+    _left_out: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Makes what was given what the types say."""
+        made = Decoration()
+        for name, value in (
+            ("message", made.text("message", self.message)),
+            ("code", made.code(self.code)),
+            ("reason", made.text("reason", self.reason)),
+            ("causes", made.causes(self.causes)),
+            ("warnings", made.texts("warnings", self.warnings)),
+            ("audit", made.audit(self.audit)),
+            ("_left_out", tuple(made.left_out)),
+        ):
+            object.__setattr__(self, name, value)
+
+
+def left_out(response: Response) -> str:
+    """Names what a verdict lacks of what its author gave; empty if nothing."""
+    return ", ".join(response._left_out)  # noqa: SLF001 (it is of this module)
 
 
 def allow(*, warnings: Iterable[str] = (), audit: Mapping[str, str] | None = None) -> Response:
     """Is the verdict that the write may go on."""
-    return Response(allowed=True, warnings=tuple(warnings), audit=audit or {})
+    return Response(allowed=True, warnings=cast("Sequence[str]", warnings), audit=audit or {})
 
 
 def deny(
@@ -78,8 +90,8 @@ def deny(
         message=message,
         code=code,
         reason=reason,
-        causes=tuple(causes),
-        warnings=tuple(warnings),
+        causes=cast("Sequence[Cause]", causes),
+        warnings=cast("Sequence[str]", warnings),
         audit=audit or {},
     )
 
@@ -132,11 +144,11 @@ def json_patch(
     """
     if not isinstance(operations, bytes):
         operations = json.dumps(list(operations), allow_nan=False, separators=(",", ":")).encode() if operations else b""
-    return Response(allowed=True, patch=operations, warnings=tuple(warnings), audit=audit or {})
+    return Response(allowed=True, patch=operations, warnings=cast("Sequence[str]", warnings), audit=audit or {})
 
 
 def to_message(response: object, stage: Stage) -> admission.AdmissionResponse:
-    """Returns what a handler returned as it goes over the wire. A denial is always a verdict.
+    """Returns what a handler returned as it goes over the wire. A denial is always a verdict, whatever goes with it.
 
     Raises:
         HandlerError: It is no verdict.
@@ -145,13 +157,13 @@ def to_message(response: object, stage: Stage) -> admission.AdmissionResponse:
         raise HandlerError("the handler returned neither a response nor an error")
     if not isinstance(response, Response):
         raise HandlerError(f"the handler returned a {type(response).__name__}: want a Response")
-    message = admission.AdmissionResponse(allowed=response.allowed)
-    message.warnings.extend(map(valid, response.warnings))
-    for key in sorted(response.audit):  # Sorted: of two keys that become equal the same one wins each time.
-        message.audit_annotations[valid(key)] = valid(response.audit[key])
-    if not response.allowed:
-        message.status.CopyFrom(_status(response))
-    elif response.patch:
+    return _permission(response, stage) if response.allowed else _denial(response)
+
+
+def _permission(response: Response, stage: Stage) -> admission.AdmissionResponse:
+    message = _decorated(response)
+    message.allowed = response.allowed
+    if response.patch:
         if stage is Stage.VALIDATE:
             raise HandlerError("a validating hook returned a patch")
         if not _is_patch(response.patch):
@@ -160,13 +172,21 @@ def to_message(response: object, stage: Stage) -> admission.AdmissionResponse:
     return message
 
 
-def _status(response: Response) -> admission.Status:
-    code = response.code or FORBIDDEN
-    reason = response.reason or ("Forbidden" if code == FORBIDDEN else "")
-    status = admission.Status(status="Failure", message=valid(response.message), reason=valid(reason), code=code)
-    for cause in response.causes:
-        status.details.causes.add(field=valid(cause.field), message=valid(cause.message), reason=valid(cause.reason))
-    return status
+def _denial(response: Response) -> admission.AdmissionResponse:
+    """Is a denial, come what may: a bare one if nothing else can be encoded."""
+    try:
+        message = _decorated(response)
+        reason = response.reason or ("Forbidden" if response.code == FORBIDDEN else "")
+        message.status.CopyFrom(admission.Status(status="Failure", message=response.message, reason=reason, code=response.code))
+        for cause in response.causes:
+            message.status.details.causes.add(field=cause.field, message=cause.message, reason=cause.reason)
+    except Exception:  # noqa: BLE001 (a subclass has left out __post_init__)
+        return admission.AdmissionResponse(status=admission.Status(status="Failure", reason="Forbidden", code=FORBIDDEN))
+    return message
+
+
+def _decorated(response: Response) -> admission.AdmissionResponse:
+    return admission.AdmissionResponse(warnings=response.warnings, audit_annotations=response.audit)
 
 
 def _is_patch(text: bytes) -> bool:
