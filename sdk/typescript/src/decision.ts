@@ -1,7 +1,7 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { Outcome } from "./core/verdict.js";
+import { create } from "@bufbuild/protobuf";
+import { Decoration, FORBIDDEN } from "./decoration.js";
 import { HandlerError } from "./error.js";
-import { AdmissionResponseSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
+import { type AdmissionResponse, AdmissionResponseSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
 import type { StageName } from "./request.js";
 
 /** One field at fault. */
@@ -24,7 +24,7 @@ export interface Extras {
 
 /** What goes with a denial. */
 export interface DenyOptions extends Extras {
-  /** HTTP status that the client gets, 400 to 599; 403 if absent. */
+  /** HTTP status that the client gets, 400 to 599; 403 if absent, or any other. */
   readonly code?: number;
   /** Machine-readable reason; `Forbidden` with 403, else none, if absent. */
   readonly reason?: string;
@@ -54,42 +54,55 @@ export function allow(extras: Extras = {}): Allowed {
   return { ...extras, allowed: true };
 }
 
-/** deny refuses the write, with 403 Forbidden unless `options` says otherwise, and a message for the person who made it. */
+/**
+ * deny refuses the write, with 403 Forbidden unless `options` says otherwise, and a message for the person who made it. It is a denial
+ * whatever it is given: other values than the types allow are sent as their texts, and what has none is left out and logged.
+ */
 export function deny(message: string, options: DenyOptions = {}): Denied {
-  return { ...options, allowed: false, message };
-}
-
-/** outcomeOf makes a decision the outcome of a call. It throws a HandlerError if the decision is not one. */
-export function outcomeOf(decision: Decision, stage: StageName): Outcome {
-  const response: MessageInitShape<typeof AdmissionResponseSchema> = {
-    allowed: decision.allowed,
-    auditAnnotations: auditOf(decision.audit),
-    warnings: decision.warnings?.map(wellFormed) ?? [],
-  };
-  if (!decision.allowed) {
-    response.status = statusOf(decision);
-  } else if (decision.patch && decision.patch.length > 0) {
-    checkPatch(decision.patch, stage);
-    response.patch = decision.patch;
-    response.patchType = "JSONPatch";
+  try {
+    return { ...options, allowed: false, message };
+  } catch {
+    return { allowed: false, message }; // A getter has thrown.
   }
-  return { case: "response", value: create(AdmissionResponseSchema, response) };
 }
 
-function statusOf(d: Denied): NonNullable<MessageInitShape<typeof AdmissionResponseSchema>["status"]> {
-  const code = d.code || 403;
-  const causes = d.causes?.map((cause) => ({
-    field: wellFormed(cause.field),
-    message: wellFormed(cause.message),
-    reason: wellFormed(cause.reason ?? ""),
-  }));
+/** Judgement is a decision as it is sent. */
+export interface Judgement {
+  readonly response: AdmissionResponse;
+  /** Names what the author gave and could not be sent. */
+  readonly leftOut: readonly string[];
+}
+
+/** judgementOf makes a decision fit for the wire. It throws a HandlerError if the decision is not one; a denial always is. */
+export function judgementOf(decision: Decision, stage: StageName): Judgement {
+  const decoration = new Decoration();
+  const response = create(AdmissionResponseSchema, {
+    allowed: decision.allowed,
+    auditAnnotations: decoration.audit(() => decision.audit),
+    warnings: decoration.texts("warnings", () => decision.warnings),
+    ...(decision.allowed ? patchOf(decision, stage) : { status: statusOf(decision, decoration) }),
+  });
+  return { response, leftOut: [...decoration.leftOut] };
+}
+
+function statusOf(denied: Denied, decoration: Decoration) {
+  const code = decoration.code(() => denied.code);
+  const causes = decoration.causes(() => denied.causes);
   return {
     status: "Failure",
-    message: wellFormed(d.message),
-    reason: wellFormed(d.reason || (code === 403 ? "Forbidden" : "")),
+    message: decoration.text("message", () => denied.message),
+    reason: decoration.text("reason", () => denied.reason) || (code === FORBIDDEN ? "Forbidden" : ""),
     code,
-    ...(causes && causes.length > 0 ? { details: { causes } } : {}),
+    ...(causes.length > 0 ? { details: { causes } } : {}),
   };
+}
+
+function patchOf({ patch }: Allowed, stage: StageName) {
+  if (!patch || patch.length === 0) {
+    return {};
+  }
+  checkPatch(patch, stage);
+  return { patch, patchType: "JSONPatch" };
 }
 
 /** The dispatcher applies the patch, and finds other faults. */
@@ -106,13 +119,4 @@ function checkPatch(patch: Uint8Array, stage: StageName): void {
   if (!Array.isArray(operations)) {
     throw new HandlerError("the patch is not a JSON Patch: want a JSON array of operations");
   }
-}
-
-function auditOf(audit: Readonly<Record<string, string>> = {}): Record<string, string> {
-  return Object.fromEntries(Object.entries(audit).map(([key, value]) => [wellFormed(key), wellFormed(value)]));
-}
-
-/** One lone surrogate would fail the frame, and with it the session of every other call. */
-function wellFormed(text: string): string {
-  return String(text).toWellFormed();
 }

@@ -1,6 +1,6 @@
 import type { Clock } from "./clock.js";
 import { failure, type Outcome, refused } from "./core/verdict.js";
-import { type Decision, outcomeOf } from "./decision.js";
+import { type Decision, judgementOf } from "./decision.js";
 import { HandlerError, isBug, messageOf, publicText } from "./error.js";
 import type { Hook } from "./hook.js";
 import type { Invocation } from "./invocation.js";
@@ -113,7 +113,7 @@ export class Runner {
   }
 
   #end(call: Invocation, outcome: Outcome, times: { queueUs: number; handleUs: number }, handleMs?: number): void {
-    this.#telemetry.called(call.hook.name, call.hook.stage, outcome, handleMs);
+    aside(() => this.#telemetry.called(call.hook.name, call.hook.stage, outcome, handleMs));
     call.finish(outcome, times);
   }
 
@@ -136,24 +136,28 @@ export class Runner {
       const queued = started - call.call.received;
       span = this.#telemetry.start(call.call, call.hook.stage, request.cluster, queued);
       const returned = span.run(() => this.#timed(call, () => call.hook.handler(request, call)));
-      outcome = outcomeOf(checked(await returned), call.hook.stage);
+      const { response, leftOut } = judgementOf(checked(await returned), call.hook.stage);
+      outcome = { case: "response", value: response };
+      if (leftOut.length > 0) {
+        this.#complain(call, "a part of the verdict cannot be sent", leftOut.join(", "));
+      }
     } catch (error) {
       thrown = error;
       outcome = this.#failed(call, error);
     }
-    span?.end(outcome, thrown);
+    aside(() => span?.end(outcome, thrown));
     return outcome;
   }
 
   #failed(call: Invocation, error: unknown): Outcome {
     if (isBug(error)) {
-      this.#complain(call, error);
+      this.#complain(call, "handler failed", error);
       return failure("handler panicked", true);
     }
     if (call.isOver()) {
       return { case: "cancelled", value: { $typeName: "portcullis.host.v1.Cancelled" } };
     }
-    this.#complain(call, error);
+    this.#complain(call, "handler failed", error);
     return failure(publicText(error, "handler failed"));
   }
 
@@ -165,16 +169,14 @@ export class Runner {
     } finally {
       const took = this.#clock.now() - began;
       if (took >= BLOCKED) {
-        this.#logger.warn("handler blocked the event loop: use a worker thread", {
-          hook: call.hook.name,
-          ms: Math.round(took),
-        });
+        const fields = { hook: call.hook.name, ms: Math.round(took) };
+        aside(() => this.#logger.warn("handler blocked the event loop: use a worker thread", fields));
       }
     }
   }
 
-  /** complain logs a failure of a hook, at most once in COMPLAINT_INTERVAL. */
-  #complain(call: Invocation, error: unknown): void {
+  /** complain logs a fault of a hook, at most once in COMPLAINT_INTERVAL. */
+  #complain(call: Invocation, message: string, error: unknown): void {
     const now = this.#clock.now();
     const before = this.#complaints.get(call.hook);
     if (before && now - before.last < COMPLAINT_INTERVAL) {
@@ -184,11 +186,20 @@ export class Runner {
     this.#complaints.set(call.hook, { last: now, unlogged: 0 });
     const { hook, stage, cluster, uid } = subjectOf(call);
     const unlogged = before?.unlogged ?? 0;
-    this.#logger.error("handler failed", { hook, stage, cluster, uid, error, unlogged });
+    aside(() => this.#logger.error(message, { hook, stage, cluster, uid, error, unlogged }));
   }
 
   #microsecondsSince(began: number): number {
     return microseconds(this.#clock.now() - began);
+  }
+}
+
+/** aside does what no verdict may depend on: logs and telemetry are the author's, and what they throw is theirs to tell. */
+function aside(tell: () => void): void {
+  try {
+    tell();
+  } catch {
+    // There is no other place to say so.
   }
 }
 

@@ -13,7 +13,7 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import { splitAddress } from "./address.js";
-import { type Denied, outcomeOf } from "./decision.js";
+import { type Denied, judgementOf } from "./decision.js";
 import { HostError, StatusError } from "./error.js";
 import { ObjectSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
 import {
@@ -179,8 +179,7 @@ export function done(staged: StagedObject, changed: object): UpdateRequest {
 
 /** refused is the update by which the first pending initializer refuses an object, with `deny`. */
 export function refused(staged: StagedObject, denial: Denied): UpdateRequest {
-  const outcome = outcomeOf(denial, "initialize");
-  return Object.assign(unchanged(staged), outcome.case === "response" ? { result: outcome.value.status } : {});
+  return Object.assign(unchanged(staged), { result: judgementOf(denial, "initialize").response.status });
 }
 
 function unchanged({ key, resourceVersion }: StagedObject): UpdateRequest {

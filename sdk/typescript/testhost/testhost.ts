@@ -106,7 +106,8 @@ function handle(request: Request, context: HandlerContext): Promise<Decision> {
   return follow(request, context, (script) =>
     decide(request, script, {
       ...(script.warnings ? { warnings: script.warnings } : {}),
-      audit: { ...script.audit, ...(script.echo ? echo(request, remaining) : {}) },
+      ...(script.audit ? { audit: script.audit } : {}),
+      ...(script.echo ? { audit: { ...script.audit, ...echo(request, remaining) } } : {}),
     }),
   );
 }

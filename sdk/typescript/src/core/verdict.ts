@@ -24,11 +24,30 @@ export function failure(message: string, panicked = false): Outcome {
   return { case: "error", value: create(HandlerErrorSchema, { message: text, panicked }) };
 }
 
-/** encodeVerdict encodes a verdict in at most `limit` bytes, with its frame. */
+/**
+ * encodeVerdict encodes a verdict in at most `limit` bytes, with its frame. It throws nothing: a denial that cannot be encoded becomes a
+ * bare one, any other verdict a failure.
+ */
 export function encodeVerdict(verdict: Verdict, limit: number): Uint8Array {
-  const encoded = toBinary(VerdictSchema, verdict);
-  const size = encoded.length + FRAME_OVERHEAD;
-  return size <= limit ? encoded : toBinary(VerdictSchema, fit(verdict, size, limit));
+  try {
+    const encoded = toBinary(VerdictSchema, verdict);
+    const size = encoded.length + FRAME_OVERHEAD;
+    return size <= limit ? encoded : toBinary(VerdictSchema, fit(verdict, size, limit));
+  } catch {
+    return toBinary(VerdictSchema, bare(verdict));
+  }
+}
+
+function bare({ callId, hookIndex, outcome }: Verdict): Verdict {
+  const status = { status: "Failure", reason: "Forbidden", code: 403 };
+  const left: Outcome = isDenial(outcome)
+    ? { case: "response", value: create(AdmissionResponseSchema, { status }) }
+    : failure("the verdict cannot be encoded");
+  return create(VerdictSchema, { callId, hookIndex, outcome: left });
+}
+
+function isDenial(outcome: Outcome): outcome is Extract<Outcome, { case: "response" }> {
+  return outcome.case === "response" && !outcome.value.allowed;
 }
 
 /**
@@ -38,7 +57,7 @@ export function encodeVerdict(verdict: Verdict, limit: number): Uint8Array {
 function fit(verdict: Verdict, size: number, limit: number): Verdict {
   const { callId, hookIndex, queueUs, handleUs, outcome } = verdict;
   const small = create(VerdictSchema, { callId, hookIndex, queueUs, handleUs });
-  if (outcome.case !== "response" || outcome.value.allowed) {
+  if (!isDenial(outcome)) {
     small.outcome = failure(`a verdict of ${size} bytes is larger than the ${limit} that the dispatcher takes`);
     return small;
   }

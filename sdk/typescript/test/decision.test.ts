@@ -1,0 +1,207 @@
+import assert from "node:assert/strict";
+import { suite, test } from "node:test";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { encodeVerdict } from "../src/core/verdict.js";
+import { judgementOf } from "../src/decision.js";
+import { AdmissionResponseSchema } from "../src/gen/portcullis/admission/v1/admission_pb.js";
+import { VerdictSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
+import { allow, type Denied, type DenyOptions, deny, Host, type Logger, type StageName } from "../src/index.js";
+import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+
+const STAGES: readonly StageName[] = ["validate", "mutate", "initialize"];
+
+/** untyped is deny as JavaScript calls it. */
+function untyped(message: unknown, options?: unknown): Denied {
+  return deny(message as string, options as DenyOptions);
+}
+
+/** Has no text. */
+const silent = {
+  toString() {
+    throw new Error("hunter2");
+  },
+};
+
+function* broken(): Generator<string> {
+  yield "first";
+  throw new Error("hunter2");
+}
+
+/** An object whose member throws when it is read. */
+function trap(member: string, more: object = {}): object {
+  return Object.defineProperty({ ...more }, member, {
+    enumerable: true,
+    get() {
+      throw new Error("hunter2");
+    },
+  });
+}
+
+/** What is sent of a denial. */
+interface Sent {
+  readonly message: string;
+  readonly code: number;
+  readonly reason: string;
+  readonly causes: readonly (readonly [string, string, string])[];
+  readonly warnings: readonly string[];
+  readonly audit: Readonly<Record<string, string>>;
+}
+
+const revoked = Proxy.revocable({}, {});
+revoked.revoke();
+
+const cases: readonly [string, () => Denied, Partial<Sent>, string][] = [
+  ["an error for a message", () => untyped(new RangeError("privileged")), { message: "privileged" }, ""],
+  ["no message", () => untyped(undefined), { message: "" }, ""],
+  ["null for a message", () => untyped(null), { message: "" }, ""],
+  ["a number for a message", () => untyped(7), { message: "7" }, ""],
+  ["a symbol for a message", () => untyped(Symbol("no")), { message: "Symbol(no)" }, ""],
+  ["a message without a text", () => untyped(silent), { message: "" }, "message"],
+  ["a message without a prototype", () => untyped(Object.create(null)), { message: "" }, "message"],
+  ["no options", () => untyped("no", null), { message: "no", code: 403, reason: "Forbidden" }, ""],
+  ["a code as a text", () => untyped("no", { code: "422" }), { code: 422, reason: "" }, ""],
+  ["a code as a big integer", () => untyped("no", { code: 422n }), { code: 422 }, ""],
+  ["a part of a code", () => deny("no", { code: 1.5 }), { code: 403 }, "code"],
+  ["a code beyond 32 bits", () => deny("no", { code: 3e9 }), { code: 403, reason: "Forbidden" }, "code"],
+  ["a code that is no number", () => deny("no", { code: Number.NaN }), { code: 403 }, ""],
+  ["an infinite code", () => deny("no", { code: Number.POSITIVE_INFINITY }), { code: 403 }, "code"],
+  ["the code of a system error", () => untyped("no", { code: "ENOENT" }), { code: 403 }, "code"],
+  ["a symbol for a code", () => untyped("no", { code: Symbol("x") }), { code: 403 }, "code"],
+  ["a code of success", () => deny("no", { code: 200 }), { code: 403 }, "code"],
+  ["the code below all", () => deny("no", { code: 399 }), { code: 403 }, "code"],
+  ["the least code", () => deny("no", { code: 400 }), { code: 400 }, ""],
+  ["the greatest code", () => deny("no", { code: 599 }), { code: 599 }, ""],
+  ["the code above all", () => deny("no", { code: 600 }), { code: 403 }, "code"],
+  ["a negative code", () => deny("no", { code: -422 }), { code: 403 }, "code"],
+  ["null for a code and a reason", () => untyped("no", { code: null, reason: null }), { reason: "Forbidden" }, ""],
+  ["a number for a reason", () => untyped("no", { reason: 7 }), { reason: "7" }, ""],
+  ["a text for warnings", () => untyped("no", { warnings: "ab" }), { warnings: ["ab"] }, ""],
+  ["null among warnings", () => untyped("no", { warnings: [null, "w"] }), { warnings: ["w"] }, "warnings"],
+  ["an error among warnings", () => untyped("no", { warnings: [new Error("w")] }), { warnings: ["w"] }, ""],
+  ["a set of warnings", () => untyped("no", { warnings: new Set(["a", "b"]) }), { warnings: ["a", "b"] }, ""],
+  ["warnings that break off", () => untyped("no", { warnings: broken() }), { warnings: ["first"] }, "warnings"],
+  ["null for an audit log", () => untyped("no", { audit: null }), { audit: {} }, ""],
+  ["a text for an audit log", () => untyped("no", { audit: "ab" }), { audit: {} }, "audit"],
+  ["numbers in an audit log", () => untyped("no", { audit: { n: 3, k: "v" } }), { audit: { n: "3", k: "v" } }, ""],
+  ["null in an audit log", () => untyped("no", { audit: { n: null, k: "v" } }), { audit: { k: "v" } }, "audit"],
+  ["a map for an audit log", () => untyped("no", { audit: new Map([["k", 1]]) }), { audit: { k: "1" } }, ""],
+  [
+    "the key of a prototype in an audit log",
+    () => untyped("no", { audit: JSON.parse('{"__proto__": "p", "k": "v"}') }),
+    { message: "no" },
+    "",
+  ],
+  ["an object for causes", () => untyped("no", { causes: {} }), { causes: [] }, "causes"],
+  ["a cause for causes", () => untyped("no", { causes: { field: "f" } }), { causes: [["f", "", ""]] }, ""],
+  [
+    "null among causes",
+    () => untyped("no", { causes: [null, { field: "f", message: "m" }] }),
+    { causes: [["f", "m", ""]] },
+    "causes",
+  ],
+  ["texts for causes", () => untyped("no", { causes: ["m", new Error("e")] }), { causes: causesOf("m", "e") }, ""],
+  [
+    "a cause that is not readable",
+    () => untyped("no", { causes: [trap("field"), "m"] }),
+    { causes: causesOf("m") },
+    "causes",
+  ],
+  ["a cause that is gone", () => untyped("no", { causes: [revoked.proxy] }), { causes: [] }, "causes"],
+  ["options that are not readable", () => untyped("no", trap("warnings")), { message: "no", code: 403 }, ""],
+  [
+    "a denial that is not readable",
+    () => trap("audit", { allowed: false, message: "no", code: 422 }) as Denied,
+    { message: "no", code: 422, audit: {} },
+    "audit",
+  ],
+  ["lone surrogates", () => deny("\ud800", { audit: { "\ud800": "\udfff" } }), { audit: { "\ufffd": "\ufffd" } }, ""],
+];
+
+function causesOf(...messages: string[]): Sent["causes"] {
+  return messages.map((message) => ["", message, ""]);
+}
+
+/** A log whose author has made a mistake. */
+const brokenLog: Logger = { debug: fail, info() {}, warn: fail, error: fail };
+
+function fail(): void {
+  throw new Error("the disk is full");
+}
+
+suite("a denial stays one, whatever goes with it", () => {
+  for (const [name, make, want, leftOut] of cases) {
+    test(name, () => {
+      for (const stage of STAGES) {
+        const judgement = judgementOf(make(), stage);
+        const { allowed, status, warnings, auditAnnotations } = fromBinary(
+          AdmissionResponseSchema,
+          toBinary(AdmissionResponseSchema, judgement.response),
+        );
+        assert.ok(status);
+        const got: Sent = {
+          message: status.message,
+          code: status.code,
+          reason: status.reason,
+          causes: (status.details?.causes ?? []).map(({ field, message, reason }) => [field, message, reason]),
+          warnings,
+          audit: { ...auditAnnotations },
+        };
+        assert.deepEqual([allowed, status.status], [false, "Failure"]);
+        assert.deepEqual({ ...got, ...want }, got);
+        assert.equal(judgement.leftOut.join(), leftOut);
+      }
+    });
+  }
+
+  test("a permission is decorated likewise", () => {
+    const { response } = judgementOf(allow({ warnings: [null, 7], audit: { n: 3 } } as never), "validate");
+    assert.deepEqual([response.allowed, response.warnings, response.auditAnnotations], [true, ["7"], { n: "3" }]);
+  });
+
+  test("one that cannot be encoded is a bare one, and no other verdict is", () => {
+    for (const code of [1.5, 3e9, Number.NaN]) {
+      for (const allowed of [false, true]) {
+        const response = create(AdmissionResponseSchema, { allowed, status: { message: "no", code } });
+        const verdict = create(VerdictSchema, {
+          callId: 7n,
+          hookIndex: 3,
+          outcome: { case: "response", value: response },
+        });
+        const { callId, hookIndex, outcome } = fromBinary(VerdictSchema, encodeVerdict(verdict, 1 << 20));
+        assert.deepEqual([callId, hookIndex], [7n, 3]);
+        if (allowed) {
+          assert.ok(outcome.case === "error");
+          assert.equal(outcome.value.message, "the verdict cannot be encoded");
+        } else {
+          assert.ok(outcome.case === "response");
+          const { status } = outcome.value;
+          assert.deepEqual([outcome.value.allowed, status?.code, status?.reason], [false, 403, "Forbidden"]);
+        }
+      }
+    }
+  });
+
+  test("what it lacks is logged, once a second", async () => {
+    const logged: unknown[] = [];
+    const log = (message: string, { hook, error }: Readonly<Record<string, unknown>>) =>
+      logged.push([message, hook, error]);
+    const logger: Logger = { debug() {}, info() {}, warn: log, error: log };
+    const host = new Host({ name: "test", logger }).validate("v", () => untyped("no", { code: 200, warnings: [null] }));
+    await using mesh = await FakeDispatcher.start(host);
+    for (let i = 0; i < 5; i++) {
+      assert.equal((await mesh.review("v", createRequest({}))).status?.code, 403);
+    }
+    assert.deepEqual(logged, [["a part of the verdict cannot be sent", "v", "warnings, code"]]);
+  });
+
+  test("a log that throws costs no verdict", async () => {
+    const host = new Host({ name: "test", logger: brokenLog })
+      .validate("denies", () => deny("no", { code: 200 }))
+      .validate("fails", () => {
+        throw new Error("hunter2");
+      });
+    await using mesh = await FakeDispatcher.start(host);
+    assert.equal((await mesh.review("denies", createRequest({}))).status?.message, "no");
+    assert.equal((await mesh.ask("fails", createRequest({}))).outcome.case, "error");
+  });
+});
