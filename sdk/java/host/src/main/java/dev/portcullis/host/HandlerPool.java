@@ -116,8 +116,24 @@ final class HandlerPool {
       return call(invocation);
     } catch (Throwable t) {
       invocation.finish();
-      logger.log(Level.ERROR, "a call could not be traced", t);
+      aside(() -> logger.log(Level.ERROR, "a call could not be traced", t));
       return Outcomes.threw(t, false);
+    }
+  }
+
+  /**
+   * Does what no verdict may depend on: logs and telemetry are the author's, and a denial must stay
+   * one whatever they throw.
+   */
+  private void aside(Runnable tell) {
+    try {
+      tell.run();
+    } catch (Throwable t) {
+      try {
+        logger.log(Level.ERROR, "a call could not be traced", t);
+      } catch (Throwable again) {
+        return; // There is no other place to say so.
+      }
     }
   }
 
@@ -126,29 +142,34 @@ final class HandlerPool {
     long started = clock.getAsLong();
     long queued = started - invocation.received();
     Span span = telemetry.start(invocation, queued);
-    Verdict.Builder outcome;
-    Throwable thrown = null;
+    Ended ended = judge(invocation, span);
+    long handled = clock.getAsLong() - started;
+    Verdict.Builder outcome =
+        ended.outcome().setQueueUs(micros(queued)).setHandleUs(micros(handled));
+    aside(() -> complain(invocation, ended));
+    aside(() -> telemetry.end(span, outcome, ended.thrown()));
+    aside(() -> telemetry.count(invocation, outcome, handled));
+    return outcome;
+  }
+
+  /** How a handler ended, and what its verdict lacks of what its author gave. */
+  private record Ended(Verdict.Builder outcome, String leftOut, @Nullable Throwable thrown) {}
+
+  private Ended judge(Invocation invocation, Span span) {
     try {
       Request request = new Request(invocation.call(), invocation.review().getRequest(), codec);
       Call call = RunningCall.of(invocation, clock, callbacks);
       Handler handler = invocation.hook().handler();
       Response response =
           Context.current().with(span).wrap(() -> handler.handle(call, request)).call();
-      outcome = Outcomes.returned(response, request.stage(), invocation.isStopped());
+      Verdict.Builder outcome =
+          Outcomes.returned(response, request.stage(), invocation.isStopped());
+      return new Ended(outcome, outcome.hasResponse() ? response.leftOut() : "", null);
     } catch (Throwable t) {
-      thrown = t;
-      outcome = Outcomes.threw(t, invocation.isStopped());
+      return new Ended(Outcomes.threw(t, invocation.isStopped()), "", t);
     } finally {
       invocation.finish();
     }
-    long handled = clock.getAsLong() - started;
-    outcome.setQueueUs(micros(queued)).setHandleUs(micros(handled));
-    if (outcome.hasError()) {
-      complain(invocation, outcome, thrown);
-    }
-    telemetry.end(span, outcome, thrown);
-    telemetry.count(invocation, outcome, handled);
-    return outcome;
   }
 
   private Verdict.Builder refused(Invocation invocation, String reason) {
@@ -158,23 +179,27 @@ final class HandlerPool {
     return outcome;
   }
 
-  /** Logs a failure of a hook, seldom enough. */
-  private void complain(
-      Invocation invocation, Verdict.Builder outcome, @Nullable Throwable thrown) {
-    int unlogged = invocation.hook().complaints().allow(clock.getAsLong());
+  /** Logs a fault of a hook, seldom enough. */
+  private void complain(Invocation invocation, Ended ended) {
+    boolean failed = ended.outcome().hasError();
+    int unlogged =
+        failed || !ended.leftOut().isEmpty()
+            ? invocation.hook().complaints().allow(clock.getAsLong())
+            : -1;
     if (unlogged < 0) {
       return;
     }
     String text =
         String.format(
-            "handler failed: hook=%s stage=%s cluster=%s uid=%s error=\"%s\" unlogged=%d",
+            "%s: hook=%s stage=%s cluster=%s uid=%s error=\"%s\" unlogged=%d",
+            failed ? "handler failed" : "a part of the verdict cannot be sent",
             invocation.hook().id().name(),
             HookId.stageName(invocation.hook().id().stage()),
             invocation.review().getRequest().getCluster(),
             invocation.review().getRequest().getUid(),
-            outcome.getError().getMessage(),
+            failed ? ended.outcome().getError().getMessage() : ended.leftOut(),
             unlogged);
-    logger.log(Level.ERROR, text, thrown);
+    logger.log(Level.ERROR, text, ended.thrown());
   }
 
   private static int micros(long nanos) {

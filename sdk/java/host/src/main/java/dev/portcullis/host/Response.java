@@ -8,19 +8,29 @@ import dev.portcullis.admission.v1.Status;
 import dev.portcullis.admission.v1.StatusCause;
 import io.fabric8.zjsonpatch.DiffFlags;
 import io.fabric8.zjsonpatch.JsonDiff;
-import java.util.Arrays;
 import java.util.EnumSet;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A verdict. {@link #allow}, {@link #deny} and {@link #patch(JsonNode)} make one; the methods that
  * add to it return a new one. It is immutable.
+ *
+ * <p>A denial stays one, whatever is added: a text that is null is an empty one, and a warning, an
+ * annotation or a code that cannot be sent is left out and logged.
  */
 public final class Response {
   private static final Response ALLOW =
-      new Response(AdmissionResponse.newBuilder().setAllowed(true).build());
+      new Response(AdmissionResponse.newBuilder().setAllowed(true).build(), Set.of());
   private static final int FORBIDDEN = 403;
+
+  /** The least and the greatest status of an error of HTTP. */
+  private static final int LEAST = 400;
+
+  private static final int GREATEST = 599;
 
   /**
    * Patches say what is there afterwards; they do not depend on what is elsewhere in the object.
@@ -29,9 +39,11 @@ public final class Response {
       EnumSet.of(DiffFlags.OMIT_COPY_OPERATION, DiffFlags.OMIT_MOVE_OPERATION);
 
   private final AdmissionResponse message;
+  private final Set<String> leftOut; // names of what was given and cannot be sent
 
-  private Response(AdmissionResponse message) {
+  private Response(AdmissionResponse message, Set<String> leftOut) {
     this.message = message;
+    this.leftOut = leftOut;
   }
 
   /**
@@ -49,11 +61,12 @@ public final class Response {
    * @param text tells the person whose write was refused why, and what to do
    * @return the verdict
    */
-  public static Response deny(String text) {
+  public static Response deny(@Nullable String text) {
     return new Response(
         AdmissionResponse.newBuilder()
-            .setStatus(Status.newBuilder().setStatus("Failure").setMessage(text))
-            .build());
+            .setStatus(Status.newBuilder().setStatus("Failure").setMessage(orEmpty(text)))
+            .build(),
+        Set.of());
   }
 
   /**
@@ -71,7 +84,8 @@ public final class Response {
                 .setAllowed(true)
                 .setPatch(patch)
                 .setPatchType("JSONPatch")
-                .build());
+                .build(),
+            Set.of());
   }
 
   /**
@@ -117,11 +131,13 @@ public final class Response {
   /**
    * Sets the HTTP status that the person gets whose write was refused.
    *
-   * @param code 400 to 599
+   * @param code 400 to 599; any other means 403
    * @return a verdict like this one with the code
    */
   public Response code(int code) {
-    return status(s -> s.setCode(code));
+    boolean none = code < LEAST || code > GREATEST;
+    Response set = status(s -> s.setCode(none ? 0 : code));
+    return none && code != 0 ? set.without("code") : set;
   }
 
   /**
@@ -131,8 +147,8 @@ public final class Response {
    * @param reason for example "Invalid"
    * @return a verdict like this one with the reason
    */
-  public Response reason(String reason) {
-    return status(s -> s.setReason(reason));
+  public Response reason(@Nullable String reason) {
+    return status(s -> s.setReason(orEmpty(reason)));
   }
 
   /**
@@ -142,7 +158,7 @@ public final class Response {
    * @param text for a person
    * @return a verdict like this one with the cause
    */
-  public Response cause(String field, String text) {
+  public Response cause(@Nullable String field, @Nullable String text) {
     return cause(field, text, "");
   }
 
@@ -154,9 +170,15 @@ public final class Response {
    * @param reason machine-readable, for example "FieldValueInvalid"; may be empty
    * @return a verdict like this one with the cause
    */
-  public Response cause(String field, String text, String reason) {
+  public Response cause(@Nullable String field, @Nullable String text, @Nullable String reason) {
+    if (field == null && text == null) {
+      return without("causes");
+    }
     StatusCause.Builder cause =
-        StatusCause.newBuilder().setField(field).setMessage(text).setReason(reason);
+        StatusCause.newBuilder()
+            .setField(orEmpty(field))
+            .setMessage(orEmpty(text))
+            .setReason(orEmpty(reason));
     return status(
         s -> {
           s.getDetailsBuilder().addCauses(cause);
@@ -170,8 +192,12 @@ public final class Response {
    * @param warnings one line each; 120 characters or fewer is good manners
    * @return a verdict like this one with the warnings
    */
-  public Response warnings(String... warnings) {
-    return with(m -> m.addAllWarnings(Arrays.asList(warnings)));
+  public Response warnings(@Nullable String @Nullable ... warnings) {
+    Response out = this;
+    for (String warning : warnings == null ? new String[0] : warnings) {
+      out = warning == null ? out.without("warnings") : out.with(m -> m.addWarnings(warning));
+    }
+    return out;
   }
 
   /**
@@ -181,8 +207,10 @@ public final class Response {
    * @param value visible to all readers of that log
    * @return a verdict like this one with the annotation
    */
-  public Response audit(String key, String value) {
-    return with(m -> m.putAuditAnnotations(key, value));
+  public Response audit(@Nullable String key, @Nullable String value) {
+    return key == null || value == null
+        ? without("audit")
+        : with(m -> m.putAuditAnnotations(key, value));
   }
 
   /**
@@ -213,11 +241,26 @@ public final class Response {
     return message.toBuilder().setStatus(status).build();
   }
 
+  /** Names what the author gave and the verdict lacks; empty if nothing. */
+  String leftOut() {
+    return String.join(", ", leftOut);
+  }
+
+  private static String orEmpty(@Nullable String text) {
+    return text == null ? "" : text;
+  }
+
+  private Response without(String part) {
+    Set<String> more = new TreeSet<>(leftOut);
+    more.add(part);
+    return new Response(message, more);
+  }
+
   private Response status(UnaryOperator<Status.Builder> change) {
     return with(m -> m.setStatus(change.apply(m.getStatus().toBuilder())));
   }
 
   private Response with(UnaryOperator<AdmissionResponse.Builder> change) {
-    return new Response(change.apply(message.toBuilder()).build());
+    return new Response(change.apply(message.toBuilder()).build(), leftOut);
   }
 }

@@ -94,22 +94,27 @@ record ScriptHandler(String hook, Control control) implements Handler {
 
   private static Response deny(JsonNode denial) {
     Response response =
-        Response.deny(denial.path("message").asText())
+        Response.deny(text(denial.path("message")))
             .code(denial.path("code").asInt())
-            .reason(denial.path("reason").asText());
+            .reason(text(denial.path("reason")));
     for (JsonNode cause : denial.path("causes")) {
-      response = response.cause(cause.path("field").asText(), cause.path("message").asText());
+      response = response.cause(text(cause.path("field")), text(cause.path("message")));
     }
     return response;
+  }
+
+  /** What is no text is null to Java. */
+  private static @Nullable String text(JsonNode node) {
+    return node.textValue();
   }
 
   private static Response decorate(JsonNode script, Request request, Response response, long left) {
     Response out = response;
     for (JsonNode warning : script.path("warnings")) {
-      out = out.warnings(warning.asText());
+      out = out.warnings(text(warning));
     }
     for (Map.Entry<String, JsonNode> annotation : script.path("audit").properties()) {
-      out = out.audit(annotation.getKey(), annotation.getValue().asText());
+      out = out.audit(annotation.getKey(), text(annotation.getValue()));
     }
     if (script.path("echo").asBoolean()) {
       for (Map.Entry<String, String> annotation : echo(request, left).entrySet()) {
