@@ -128,8 +128,8 @@ impl Hook {
         Some(error.public_text().unwrap_or("the hook is not ready").to_owned())
     }
 
-    /// Logs a failure, at most once in a while.
-    pub(crate) fn complain(&self, cluster: &str, uid: &str, error: &str) {
+    /// Logs a fault, at most once in a while.
+    pub(crate) fn complain(&self, what: &str, cluster: &str, uid: &str, error: &str) {
         let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         if complaints.last.is_some_and(|last| last.elapsed() < limits::COMPLAINTS) {
             complaints.unlogged += 1;
@@ -137,7 +137,7 @@ impl Hook {
         }
         let unlogged = std::mem::take(&mut complaints.unlogged);
         complaints.last = Some(Instant::now());
-        tracing::error!(hook = self.name, stage = self.stage_name(), cluster, uid, error, unlogged, "handler failed");
+        tracing::error!(hook = self.name, stage = self.stage_name(), cluster, uid, error, unlogged, "{what}");
     }
 
     pub(crate) fn stage_name(&self) -> &'static str {
@@ -193,7 +193,7 @@ impl fmt::Debug for Hook {
     }
 }
 
-/// How often the failures of a hook were logged.
+/// How often the faults of a hook were logged.
 #[derive(Default)]
 struct Complaints {
     last: Option<Instant>,

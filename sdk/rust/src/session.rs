@@ -2,6 +2,7 @@
 //! keeps the time.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -21,7 +22,7 @@ use crate::limits;
 use crate::proto::host::v1::{ConnectRequest, ConnectResponse, DispatcherDrain, HookState, Probe, Welcome};
 use crate::request::Request;
 use crate::telemetry::Telemetry;
-use crate::verdict::outcome;
+use crate::verdict::{Verdict, outcome};
 
 /// What a session reads of its dispatcher.
 #[derive(Debug)]
@@ -191,7 +192,7 @@ impl<L: FnMut(&Event)> Session<L> {
         let (at, ending) = match done {
             Ok((_, Done::Call { at, ending })) => (at, ending),
             Err(error) if error.is_panic() => {
-                complain(start, &format!("panic: {}", panic_text(error)));
+                complain(start, FAILED, &format!("panic: {}", panic_text(error)));
                 (now(), Ending::Panicked)
             }
             _ => (now(), Ending::Stopped),
@@ -244,21 +245,32 @@ async fn run(start: Start, started: Arc<OnceLock<Instant>>, runner: Runner) -> D
         Some(request) => span.around(|| start.hook.handle(request)).await,
         None => Err(crate::HandlerError::public("the dispatcher sent a request that cannot be decoded")),
     };
+    let foreign = result.as_ref().ok().and_then(Verdict::foreign_code);
     let (outcome, failure) = outcome(start.hook.stage, result);
     let at = Instant::now();
-    span.end(&outcome);
-    if let Some(failure) = failure
-        && at < start.deadline
-    {
-        complain(&start, &failure.whole_text());
-    }
+    // Telemetry and logs are the author's, and a denial stays one whatever panics in them: the hook of panics has told of it.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        span.end(&outcome);
+        if let Some(failure) = failure
+            && at < start.deadline
+        {
+            complain(&start, FAILED, &failure.whole_text());
+        }
+        if let Some(code) = foreign {
+            complain(&start, LEFT_OUT, &format!("code {code} is none of HTTP's errors: the client gets 403"));
+        }
+    }));
     Done::Call { at, ending: Ending::Returned(outcome) }
 }
 
-fn complain(start: &Start, error: &str) {
+/// The messages of the log.
+const FAILED: &str = "handler failed";
+const LEFT_OUT: &str = "a part of the verdict cannot be sent";
+
+fn complain(start: &Start, what: &str, error: &str) {
     let (cluster, uid) =
         start.review.request().map_or(("", ""), |request| (request.cluster.as_str(), request.uid.as_str()));
-    start.hook.complain(cluster, uid, error);
+    start.hook.complain(what, cluster, uid, error);
 }
 
 fn panic_text(error: JoinError) -> String {

@@ -12,6 +12,12 @@ use crate::error::{HandlerError, PublicError};
 use crate::proto::admission::v1::{AdmissionResponse, Stage, Status, StatusCause, StatusDetails};
 use crate::proto::host::v1::verdict::Outcome;
 
+/// The code of a denial that names none.
+const FORBIDDEN: u16 = 403;
+
+/// Those of HTTP's errors.
+const CODES: std::ops::RangeInclusive<u16> = 400..=599;
+
 /// The decision of a handler: [`allow`](Self::allow), [`deny`](Self::deny) or a patch.
 ///
 /// ```
@@ -42,7 +48,7 @@ impl Verdict {
 
     /// The write is refused, with 403 Forbidden and a message for the person who made it.
     pub fn deny(message: impl Into<String>) -> Self {
-        Self::new(Decision::Deny { message: message.into(), code: 403, reason: None, causes: Vec::new() })
+        Self::new(Decision::Deny { message: message.into(), code: FORBIDDEN, reason: None, causes: Vec::new() })
     }
 
     /// The write may go on with the object changed by a JSON Patch (RFC 6902), made against exactly the object of the
@@ -89,7 +95,7 @@ impl Verdict {
         Self { decision, warnings: Vec::new(), audit: HashMap::new() }
     }
 
-    /// Sets the HTTP status that the client gets of a denial, 400 to 599.
+    /// Sets the HTTP status that the client gets of a denial, 400 to 599; any other means 403.
     pub fn code(mut self, status: u16) -> Self {
         if let Decision::Deny { code, .. } = &mut self.decision {
             *code = status;
@@ -130,6 +136,14 @@ impl Verdict {
         matches!(self.decision, Decision::Allow { .. })
     }
 
+    /// The code of a denial that is none of HTTP's errors; the client gets 403 instead.
+    pub(crate) fn foreign_code(&self) -> Option<u16> {
+        match self.decision {
+            Decision::Deny { code, .. } if code != 0 && !CODES.contains(&code) => Some(code),
+            _ => None,
+        }
+    }
+
     /// The response on the wire. An error means that the verdict is none; a denial is always one.
     pub(crate) fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
         let mut response = AdmissionResponse {
@@ -155,11 +169,12 @@ impl Verdict {
 }
 
 fn status(message: String, code: u16, reason: Option<String>, causes: Vec<StatusCause>) -> Status {
-    let forbidden = || if code == 403 { "Forbidden".into() } else { String::new() };
+    let code = if CODES.contains(&code) { code } else { FORBIDDEN };
+    let forbidden = || if code == FORBIDDEN { "Forbidden".into() } else { String::new() };
     Status {
         status: "Failure".into(),
         message,
-        reason: reason.unwrap_or_else(forbidden),
+        reason: reason.filter(|text| !text.is_empty()).unwrap_or_else(forbidden),
         details: (!causes.is_empty()).then(|| StatusDetails { causes, ..StatusDetails::default() }),
         code: code.into(),
     }
@@ -196,9 +211,29 @@ mod tests {
         assert_eq!((plain.code, plain.reason.as_str()), (403, "Forbidden"));
         let other = status(Verdict::deny("no").code(422));
         assert_eq!((other.code, other.reason.as_str()), (422, ""));
+        let unnamed = status(Verdict::deny("no").reason(""));
+        assert_eq!((unnamed.code, unnamed.reason.as_str()), (403, "Forbidden"));
         let named = status(Verdict::deny("no").reason("Invalid").cause("spec.x", "is wrong"));
         assert_eq!((named.code, named.reason.as_str()), (403, "Invalid"));
         assert_eq!(named.details.unwrap().causes[0].field, "spec.x");
+    }
+
+    #[test]
+    fn a_code_that_is_none_of_https_errors_becomes_403() {
+        for code in [1, 200, 399, 600, 1000, u16::MAX] {
+            let verdict = Verdict::deny("no").cause("f", "m").code(code);
+            assert_eq!(verdict.foreign_code(), Some(code));
+            let response = verdict.response(Stage::Validate).unwrap();
+            let status = response.status.unwrap();
+            assert_eq!((response.allowed, status.code, status.reason.as_str()), (false, 403, "Forbidden"), "{code}");
+            assert_eq!(status.details.unwrap().causes[0].field, "f");
+        }
+        for (code, sent) in [(0, 403), (400, 400), (422, 422), (599, 599)] {
+            let verdict = Verdict::deny("no").code(code);
+            assert_eq!(verdict.foreign_code(), None);
+            assert_eq!(verdict.response(Stage::Mutate).unwrap().status.unwrap().code, sent);
+        }
+        assert_eq!(Verdict::allow().code(200).foreign_code(), None);
     }
 
     #[test]

@@ -25,24 +25,19 @@ struct Script {
     error: Option<String>,
     fail: Option<String>,
     panic: Option<String>,
-    warnings: Vec<String>,
-    audit: BTreeMap<String, String>,
+    warnings: Value,
+    audit: Value,
     echo: bool,
 }
 
-#[derive(Deserialize)]
+/// What its types do not let pass is left out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Denial {
-    message: String,
-    code: Option<u16>,
-    reason: Option<String>,
-    #[serde(default)]
-    causes: Vec<Cause>,
-}
-
-#[derive(Deserialize)]
-struct Cause {
-    field: String,
-    message: String,
+    message: Value,
+    code: Value,
+    reason: Value,
+    causes: Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -146,23 +141,32 @@ impl Script {
     }
 
     fn decorate(&self, verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
-        let verdict = self.warnings.iter().fold(verdict, Verdict::warning);
-        let verdict = self.audit.iter().fold(verdict, |verdict, (key, value)| verdict.audit(key, value));
+        let warnings = self.warnings.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let verdict = warnings.fold(verdict, Verdict::warning);
+        let annotations = self.audit.as_object().into_iter().flatten();
+        let verdict = annotations
+            .filter_map(|(key, value)| Some((key, value.as_str()?)))
+            .fold(verdict, |verdict, (key, value)| verdict.audit(key, value));
         if self.echo { echo(verdict, request, remaining) } else { verdict }
     }
 }
 
 impl Denial {
     fn verdict(&self) -> Verdict {
-        let mut verdict = Verdict::deny(&self.message);
-        if let Some(code) = self.code {
+        let mut verdict = Verdict::deny(text(&self.message));
+        if let Some(code) = self.code.as_u64().and_then(|code| u16::try_from(code).ok()) {
             verdict = verdict.code(code);
         }
-        if let Some(reason) = &self.reason {
+        if let Some(reason) = self.reason.as_str() {
             verdict = verdict.reason(reason);
         }
-        self.causes.iter().fold(verdict, |verdict, cause| verdict.cause(&cause.field, &cause.message))
+        let causes = self.causes.as_array().into_iter().flatten().filter(|cause| cause.is_object());
+        causes.fold(verdict, |verdict, cause| verdict.cause(text(&cause["field"]), text(&cause["message"])))
     }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// Sets labels, by the difference of two documents.
