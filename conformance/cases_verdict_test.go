@@ -12,6 +12,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -41,6 +42,12 @@ func verdictCases() []testCase {
 				s.Errorf("the causes are %q, want %q", causes, want)
 			}
 		},
+	}, {
+		name:    "deny-whatever",
+		asks:    "A denial stays one, whatever the author adds to it: what cannot be sent is left out, and a code outside of 400 to 599 becomes 403.",
+		why:     "the write that a handler denies passes, where the failurePolicy of the hook is Ignore",
+		section: "outcomes",
+		play:    playDenyWhatever,
 	}, {
 		name:    "warnings-and-audit",
 		asks:    "Warnings and audit annotations go with each kind of verdict.",
@@ -181,6 +188,55 @@ func verdictCases() []testCase {
 			at.works()
 		},
 	}}
+}
+
+func playDenyWhatever(s *stage) {
+	_, at := s.host(settings{Validate: []string{validating}, Mutate: []string{mutating}, Initialize: []string{initializing}})
+	ask := func(script string, hook *hostv1.HookCall) *admissionv1.AdmissionResponse {
+		s.Helper()
+		v := at.ask(pod(script), hook)
+		if status := denied(s, v); status.GetStatus() != "Failure" || status.GetCode() < 400 || status.GetCode() > 599 {
+			s.Errorf("%s: the status is %v, want a failure with a code of HTTP's errors", script, status)
+		}
+		return v.GetResponse()
+	}
+	for _, hook := range []string{validating, mutating, initializing} {
+		for code, want := range map[string]int32{
+			"-422": 403, "0": 403, "1": 403, "200": 403, "399": 403, "400": 400, "599": 599, "600": 403, "1000": 403, "65536": 403, "3000000000": 403,
+			"1e300": 403, "1.5": 403, "null": 403, `"ENOENT"`: 403, "{}": 403,
+		} {
+			v := ask(`{"deny": {"message": "no", "code": `+code+`}}`, whatever(hook))
+			if status := v.GetStatus(); status.GetCode() != want || status.GetMessage() != "no" || want == 403 && status.GetReason() != "Forbidden" {
+				s.Errorf("%s: with code %s the status is %v, want code %d", hook, code, status, want)
+			}
+		}
+		for _, value := range []string{"null", "7", "true", "{}", "[]", "[[]]", `[null]`, `{"a": null}`} {
+			ask(`{"deny": {"message": `+value+`}}`, whatever(hook))
+			ask(`{"deny": {"message": "no", "reason": `+value+`}}`, whatever(hook))
+			v := ask(`{"deny": {"message": "no", "causes": `+value+`}, "warnings": `+value+`, "audit": `+value+`}`, whatever(hook))
+			equal(s, hook+": the message beside "+value, v.GetStatus().GetMessage(), "no")
+		}
+	}
+	const more = `"warnings": [null, {}, 7, "w"], "audit": {"n": null, "l": [], "x": 3, "k": "v"}`
+	for _, hook := range []string{validating, mutating} {
+		v := ask(`{"deny": {"message": "no", "code": 422, "causes": [null, [], 7, {"field": 7}, {"field": "f", "message": "m"}]}, `+more+`}`, whatever(hook))
+		equal(s, "code", v.GetStatus().GetCode(), 422)
+		equal(s, "audit annotation", v.GetAuditAnnotations()["k"], "v")
+		equal(s, "the warning is among the warnings", slices.Contains(v.GetWarnings(), "w"), true)
+		equal(s, "the cause is among the causes", slices.ContainsFunc(v.GetStatus().GetDetails().GetCauses(), func(c *admissionv1.StatusCause) bool {
+			return c.GetField() == "f" && c.GetMessage() == "m"
+		}), true)
+	}
+	at.works()
+}
+
+// whatever is a call of a hook of any stage.
+func whatever(hook string) *hostv1.HookCall {
+	return call(hook, func(c *hostv1.HookCall) {
+		if hook == initializing {
+			c.Stage = admissionv1.Stage_STAGE_INITIALIZE
+		}
+	})
 }
 
 // decoded is a JSON document whose numbers keep their spelling.

@@ -98,7 +98,16 @@ func scriptIn(object map[string]any) (*script, error) {
 		return nil, err
 	}
 	s := &script{}
-	return s, json.Unmarshal(raw, s)
+	return s, unmarshal(raw, s)
+}
+
+// unmarshal leaves out what the types do not let pass.
+func unmarshal(raw []byte, v any) error {
+	err := json.Unmarshal(raw, v)
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return nil
+	}
+	return err
 }
 
 func scriptOf(r *hostsdk.Request) (*script, error) {
@@ -112,7 +121,7 @@ func scriptOf(r *hostsdk.Request) (*script, error) {
 	var object struct {
 		Script script `json:"script"`
 	}
-	err := json.Unmarshal(raw, &object)
+	err := unmarshal(raw, &object)
 	return &object.Script, err
 }
 
