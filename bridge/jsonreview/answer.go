@@ -76,7 +76,7 @@ func (r *reading) all(room int) error {
 			n, err := r.from.Read(r.bytes[len(r.bytes):cap(r.bytes)])
 			r.bytes = r.bytes[:len(r.bytes)+n]
 			switch {
-			case err == io.EOF: //nolint:errorlint // as io.Reader documents it
+			case err == io.EOF:
 				return nil
 			case err != nil:
 				return err
