@@ -170,11 +170,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if err := a.wireRoad(metrics); err != nil {
 		return nil, err
 	}
-	a.keeper, err = keeper.New(keeper.Options{
-		ID: c.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.current.Load, KeyOverlap: c.keyOverlap,
-		Lag: c.apiServerLag, Metrics: metrics, Logger: log,
-	})
-	if err != nil {
+	if a.keeper, err = a.newKeeper(metrics); err != nil {
 		return nil, err
 	}
 	a.warnOfOperators()
@@ -194,6 +190,14 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	}
 	a.admin = newAdmin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Profiles: c.profiles, Logger: log})
 	return a, nil
+}
+
+// newKeeper keeps the entries of clusters.
+func (a *app) newKeeper(metrics prometheus.Registerer) (*keeper.Keeper, error) {
+	return keeper.New(keeper.Options{
+		ID: a.config.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.current.Load, KeyOverlap: a.config.keyOverlap,
+		Lag: a.config.apiServerLag, Metrics: metrics, Logger: a.log,
+	})
 }
 
 // wireClusters makes the clusters known: their callers, and the ways to their API servers.

@@ -154,7 +154,7 @@ func TestNoSecretThatAnAPIServerQuotesComesOut(t *testing.T) {
 		say("get "+name, clitest.Execute(t, configcli.NewGet(), nil, append(args, "--ready-file", ready)...))
 	}
 	say("explain", clitest.Execute(t, configcli.NewExplain(), nil, "cluster", "quoting", "--ready-file", ready))
-	response, err := http.Get(info.Admin + "/metrics") //nolint:noctx // the test's own process
+	response, err := http.Get(info.Admin + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
