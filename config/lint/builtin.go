@@ -56,8 +56,8 @@ func groupNamed(text string) string {
 	return text
 }
 
-// isClusterScoped reports whether a built-in resource is in no namespace. Of others nothing is known.
-func isClusterScoped(group, name string) bool {
+// IsClusterScoped reports whether a built-in resource is in no namespace. Of others nothing is known.
+func IsClusterScoped(group, name string) bool {
 	return strings.Contains(apiResources, "\n"+cmp.Or(group, coreGroup)+" "+name+" cluster ")
 }
 

@@ -70,7 +70,7 @@ func (r *reach) noNamespaces(resource string) bool {
 	case r.scope == admissionregistrationv1.ClusterScope && name != wildcard:
 		return true
 	}
-	return !r.others && len(r.groups) > 0 && !slices.ContainsFunc(r.groups, func(group string) bool { return !isClusterScoped(group, name) })
+	return !r.others && len(r.groups) > 0 && !slices.ContainsFunc(r.groups, func(group string) bool { return !IsClusterScoped(group, name) })
 }
 
 // variables are those of matchConditions in the situation; all else is unknown.

@@ -95,7 +95,7 @@ func needsNamespace(rule admissionregistrationv1.RuleWithOperations, byName bool
 	return !byName && !clusterScoped && slices.ContainsFunc(groups, func(group string) bool {
 		return slices.ContainsFunc(rule.Resources, func(resource string) bool {
 			name, _, _ := strings.Cut(resource, "/")
-			return !isClusterScoped(group, name)
+			return !IsClusterScoped(group, name)
 		})
 	})
 }

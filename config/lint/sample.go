@@ -95,7 +95,7 @@ func (r *sample) chooseResource(scope *admissionregistrationv1.ScopeType) bool {
 	if r.resource = name; subresource != "" && subresource != wildcard {
 		r.resource += "/" + subresource
 	}
-	r.namespaced = (scope == nil || *scope != admissionregistrationv1.ClusterScope) && !isClusterScoped(r.group, name)
+	r.namespaced = (scope == nil || *scope != admissionregistrationv1.ClusterScope) && !IsClusterScoped(r.group, name)
 	return true
 }
 

@@ -20,24 +20,73 @@ import (
 // maxReviewBytes is the largest document that is read.
 const maxReviewBytes = 32 << 20
 
-// readReview reads an AdmissionReview or a bare AdmissionRequest, as JSON or YAML. JSON objects in it stay as they are,
-// byte for byte. A request without a uid is given one: API servers always set it, people do not.
-func readReview(in io.Reader) (*admissionv1.AdmissionRequest, error) {
+// readReviews reads the documents of a file, as JSON or YAML: AdmissionReviews, bare AdmissionRequests, and objects, each of which becomes the
+// request of its creation. A List stands for its items. JSON objects in a review stay as they are, byte for byte.
+func readReviews(in io.Reader, by creator) ([]*admissionv1.AdmissionRequest, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxReviewBytes+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > maxReviewBytes {
-		return nil, fmt.Errorf("the review is larger than %d bytes", maxReviewBytes)
+		return nil, fmt.Errorf("the document is larger than %d bytes", maxReviewBytes)
 	}
+	documents := [][]byte{data}
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		if data, err = fromYAML(data); err != nil {
+		if documents, err = fromYAML(data); err != nil {
 			return nil, err
 		}
 	}
-	if data, err = asReview(data); err != nil {
-		return nil, err
+	var requests []*admissionv1.AdmissionRequest
+	for _, document := range documents {
+		more, err := requestsOf(document, by)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, more...)
 	}
+	return requests, nil
+}
+
+// requestsOf are the requests of one document.
+func requestsOf(document []byte, by creator) ([]*admissionv1.AdmissionRequest, error) {
+	var head struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       json.RawMessage   `json:"kind"`
+		Operation  json.RawMessage   `json:"operation"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &head); err != nil {
+		if json.Valid(document) {
+			return nil, errors.New("neither an AdmissionReview nor an object: the document must be an object, with apiVersion and kind")
+		}
+		return nil, fmt.Errorf("neither an AdmissionReview nor an object: %w", err)
+	}
+	var kind string
+	isText := json.Unmarshal(head.Kind, &kind) == nil
+	switch {
+	case !isText && head.Operation != nil:
+		bare := []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":`)
+		document = append(append(bare, document...), '}')
+	case isText && kind == "List" && head.APIVersion == "v1":
+		var requests []*admissionv1.AdmissionRequest
+		for _, item := range head.Items {
+			more, err := requestsOf(item, by)
+			if err != nil {
+				return nil, err
+			}
+			requests = append(requests, more...)
+		}
+		return requests, nil
+	case isText && kind != "" && kind != "AdmissionReview":
+		request, err := by.create(document)
+		return []*admissionv1.AdmissionRequest{request}, err
+	}
+	request, err := readReview(document)
+	return []*admissionv1.AdmissionRequest{request}, err
+}
+
+// readReview reads one AdmissionReview. A request without a uid is given one: API servers always set it, people do not.
+func readReview(data []byte) (*admissionv1.AdmissionRequest, error) {
 	decoded, err := conversion.DecodeReview(data)
 	var refused *conversion.Error
 	if errors.As(err, &refused) && refused.Reason == conversion.ReasonNoUID {
@@ -55,10 +104,10 @@ func readReview(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 	return decoded.GetRequest(), nil
 }
 
-// fromYAML is the one document of a YAML file as JSON.
-func fromYAML(data []byte) ([]byte, error) {
+// fromYAML are the documents of a YAML file as JSON.
+func fromYAML(data []byte) ([][]byte, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	var found []byte
+	var found [][]byte
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -71,41 +120,14 @@ func fromYAML(data []byte) ([]byte, error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
-		case string(converted) == "null":
-			continue
-		case found != nil:
-			return nil, errors.New("there are several documents; one review at a time")
+		case string(converted) != "null":
+			found = append(found, converted)
 		}
-		found = converted
 	}
 	if found == nil {
 		return nil, errors.New("there is no document")
 	}
 	return found, nil
-}
-
-// asReview puts a bare request into a review.
-func asReview(data []byte) ([]byte, error) {
-	var head struct {
-		Kind      json.RawMessage `json:"kind"`
-		Operation json.RawMessage `json:"operation"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &head); err != nil {
-		if json.Valid(data) {
-			return nil, errors.New("not an AdmissionReview: the document must be an object, with kind and request")
-		}
-		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
-	}
-	var kind string
-	isText := json.Unmarshal(head.Kind, &kind) == nil
-	switch {
-	case !isText && head.Operation != nil:
-		bare := []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":`)
-		return append(append(bare, data...), '}'), nil
-	case isText && kind != "" && kind != "AdmissionReview":
-		return nil, fmt.Errorf("the document is a %s: put it into the object of an AdmissionReview, with the operation and the user", kind)
-	}
-	return data, nil
 }
 
 // withUID gives the request of a review a fresh uid.

@@ -19,8 +19,63 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
+// reports are the results of the reviews of a file. Their JSON form is stable: fields may be added.
+type reports struct {
+	Reviews []*report `json:"reviews"`
+}
+
+func (all *reports) write(w io.Writer, format string) error {
+	if len(all.Reviews) == 1 {
+		return all.Reviews[0].write(w, format)
+	}
+	return printer.Print(w, format, all, func() error {
+		for i, r := range all.Reviews {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprintf(w, "%s\n", printer.Text(r.Object))
+			if err := r.write(w, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// err is the error of the worst result: no verdict is worse than a denial.
+func (all *reports) err() error {
+	var worst error
+	for _, r := range all.Reviews {
+		var code *cli.CodedError
+		if err := r.err(); worst == nil || errors.As(err, &code) && code.Code == cli.ExitError {
+			worst = err
+		}
+	}
+	return worst
+}
+
+// objectOf names the object of a request.
+func objectOf(request *admissionv1.AdmissionRequest) string {
+	var o struct {
+		Metadata struct {
+			Name         string `json:"name"`
+			GenerateName string `json:"generateName"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(request.GetObject().GetRaw(), &o) // an object that is none has no name
+	name := cmp.Or(request.GetName(), o.Metadata.Name)
+	if name == "" {
+		name = o.Metadata.GenerateName + "*"
+	}
+	if namespace := request.GetNamespace(); namespace != "" && request.GetKind().GetKind() != "Namespace" {
+		name = namespace + "/" + name
+	}
+	return request.GetKind().GetKind() + " " + name
+}
+
 // report is the result of a review. Its JSON form is stable: fields may be added.
 type report struct {
+	Object  string        `json:"object"`
 	Cluster string        `json:"cluster"`
 	UID     string        `json:"uid"`
 	TraceID string        `json:"traceId"`

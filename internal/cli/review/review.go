@@ -29,6 +29,7 @@ const defaultCluster = "dev"
 
 type command struct {
 	file, cluster string
+	by            creator
 	explain       bool
 	timeout       time.Duration
 	mesh          connect.MeshAddress
@@ -40,9 +41,10 @@ func NewCommand() *cobra.Command {
 	var c command
 	cmd := &cobra.Command{
 		Use:   "review -f FILE",
-		Short: "Send one review to a running mesh and show what each hook said",
+		Short: "Send reviews to a running mesh and show what each hook said",
 		Long: `Review sends an AdmissionReview, as JSON or YAML, or a bare AdmissionRequest, to a running mesh and prints the verdict
-and what each hook said. With --explain it also lists the hooks that were not called, and why, waits for those in shadow to say what
+and what each hook said. Any other object, as it stands in a manifest, is sent as the request of its creation by --user in --namespace; a file may
+have several documents. With --explain it also lists the hooks that were not called, and why, waits for those in shadow to say what
 they would have done ("shadow: denied"), and applies the mutating hooks a second time to their own result, as a dry run, to name those
 that change it again: an API server may call them twice.
 
@@ -56,10 +58,11 @@ The mesh is found by the ready file that "portcullis dev --ready-file" writes, o
 The trace of the review is printed last: its spans are in your trace viewer if the mesh exports spans, and "portcullis analyze" finds the
 review by it. TRACEPARENT continues another trace, and the OTEL_* variables export a span of the command itself.
 
-The exit code is 0 when the review is allowed, 1 when a hook denies it, 2 when there is no verdict: it has failed, that is, it is
+The exit code is 0 when all reviews are allowed, 1 when a hook denies one, 2 when there is no verdict: it has failed, that is, it is
 refused because a hook that is fail-closed gave none, or the mesh refused to judge it.`,
 		Example: `  portcullis dev --ready-file /tmp/ready.json
-  portcullis review -f pod.json --ready-file /tmp/ready.json --explain
+  portcullis review -f pod.yaml --ready-file /tmp/ready.json --explain
+  kubectl create deployment web --image nginx --dry-run=client -o yaml | portcullis review -f - --user jane --group developers
 
   PORTCULLIS_READY_FILE=/tmp/ready.json portcullis review -f - -o json < request.yaml
 
@@ -71,7 +74,10 @@ refused because a hook that is fail-closed gave none, or the mesh refused to jud
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.file, "filename", "f", "", `file with the review; "-" is standard input`)
+	f.StringVarP(&c.file, "filename", "f", "", `file with the object or the review; "-" is standard input`)
+	f.StringVarP(&c.by.namespace, "namespace", "n", "default", "namespace of objects that name none, and are not reviews")
+	f.StringVar(&c.by.user, "user", "kubernetes-admin", "user who creates objects that are not reviews")
+	f.StringArrayVar(&c.by.groups, "group", []string{"system:authenticated"}, "group of that user; may be given several times")
 	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false,
 		"also say which hooks were not called, and why, what those in shadow would have done, and whether the mutating ones are idempotent")
@@ -87,7 +93,7 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 	if c.timeout <= 0 {
 		return fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)
 	}
-	request, err := c.read(in)
+	requests, err := c.read(in)
 	if err != nil {
 		return err
 	}
@@ -96,10 +102,33 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 		return err
 	}
 	defer conn.Close()
+	client, all := admissionv1.NewAdmissionServiceClient(conn), &reports{}
+	for _, request := range requests {
+		r, err := c.review(ctx, client, request, log)
+		if err != nil {
+			return err
+		}
+		all.Reviews = append(all.Reviews, r)
+	}
+	if err := all.write(out, c.output); err != nil {
+		return err
+	}
+	return all.err()
+}
+
+// review sends one review through its stages.
+func (c *command) review(
+	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, log *slog.Logger,
+) (r *report, err error) {
 	ctx, t := startTrace(ctx, log, request)
-	client := admissionv1.NewAdmissionServiceClient(conn)
-	r := report{Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
-	defer func() { err = errors.Join(err, t.end(context.WithoutCancel(ctx), r.failure(err))) }()
+	r = &report{Object: objectOf(request), Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
+	defer func() {
+		failure := r.failure(err)
+		if err == nil {
+			failure = r.failure(r.err())
+		}
+		err = errors.Join(err, t.end(context.WithoutCancel(ctx), failure))
+	}()
 	for _, stage := range c.stages() {
 		answer, err := c.ask(ctx, client, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {
@@ -107,31 +136,27 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", stageWord(stage), err)
+			return r, fmt.Errorf("%s: %w", stageWord(stage), err)
 		}
 		r.add(stage, answer, c.explain)
 		if !r.Allowed {
 			break
 		}
 		if request, err = patched(request, answer.GetResponse().GetPatch()); err != nil {
-			return fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
+			return r, fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
 		}
 		if c.explain && stage != admissionv1.Stage_STAGE_VALIDATE {
 			r.Stages[len(r.Stages)-1].Idempotency = c.again(ctx, client, request, answer)
 		}
 	}
-	if err := r.write(out, c.output); err != nil {
-		return err
-	}
-	return r.err()
+	return r, nil
 }
 
-// read reads the request, one that an API server could send, for the cluster that is spoken for.
-func (c *command) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
+// read reads the requests, which an API server could send, for the cluster that is spoken for.
+func (c *command) read(in io.Reader) ([]*admissionv1.AdmissionRequest, error) {
 	if c.file == "" {
-		return nil, errors.New(`name the file with the review: -f FILE, or -f - for standard input`)
+		return nil, errors.New(`name the file with the object or the review: -f FILE, or -f - for standard input`)
 	}
-	operations := []string{"CREATE", "UPDATE", "DELETE", "CONNECT"}
 	name := c.file
 	if name == "-" {
 		name = "standard input"
@@ -143,20 +168,34 @@ func (c *command) read(in io.Reader) (*admissionv1.AdmissionRequest, error) {
 		defer f.Close()
 		in = f
 	}
-	request, err := readReview(in)
-	if err != nil {
+	requests, err := readReviews(in, c.by)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
+	case len(requests) == 0:
+		return nil, fmt.Errorf("%s: there is no document", name)
 	}
+	for _, request := range requests {
+		if err := possible(request); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		request.Cluster = c.cluster
+	}
+	return requests, nil
+}
+
+// possible returns an error about a request that no rule could match.
+func possible(request *admissionv1.AdmissionRequest) error {
+	operations := []string{"CREATE", "UPDATE", "DELETE", "CONNECT"}
 	if !slices.Contains(operations, request.GetOperation()) {
-		return nil, fmt.Errorf("%s: the operation of the request is %q: no rule could name it; use %s",
-			name, request.GetOperation(), strings.Join(operations, ", "))
+		return fmt.Errorf("the operation of the request is %q: no rule could name it; use %s",
+			request.GetOperation(), strings.Join(operations, ", "))
 	}
 	if request.GetResource().GetResource() == "" {
-		return nil, fmt.Errorf("%s: the request names no resource, so no rule would cover it: "+
-			"give it a resource, as API servers do, for example {group: apps, version: v1, resource: deployments}", name)
+		return errors.New("the request names no resource, so no rule would cover it: " +
+			"give it a resource, as API servers do, for example {group: apps, version: v1, resource: deployments}")
 	}
-	request.Cluster = c.cluster
-	return request, nil
+	return nil
 }
 
 func (c *command) stages() []admissionv1.Stage {

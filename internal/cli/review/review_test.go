@@ -1,6 +1,7 @@
 package review
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -283,7 +284,7 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		args []string
 		want string
 	}{
-		"the file":              {nil, "name the file with the review"},
+		"the file":              {nil, "name the file with the object or the review"},
 		"the mesh":              {[]string{"-f", "-"}, "say which mesh"},
 		"a file that is there":  {[]string{"-f", "/nowhere.json"}, "/nowhere.json"},
 		"a ready file that is":  {[]string{"-f", "-", "--ready-file", "/nowhere.json"}, "is the mesh running"},
@@ -329,19 +330,21 @@ func TestReadReview(t *testing.T) {
 		"a bare request in YAML": {
 			document: "uid: u1\nkind: {version: v1, kind: Pod}\noperation: CREATE\nobject: {a: 1}\n", object: `{"a":1}`,
 		},
-		"an object is no review":           {document: `{"apiVersion":"v1","kind":"Pod"}`, want: "the document is a Pod: put it into the object"},
-		"several documents are too many":   {document: "a: 1\n---\nb: 2\n", want: "several documents"},
+		"an object without a version":      {document: "kind: Pod\n", want: "no apiVersion"},
 		"an empty file is no document":     {document: "# nothing\n", want: "no document"},
 		"neither JSON nor YAML":            {document: "a: b: c", want: "neither JSON nor YAML"},
 		"a list is no review":              {document: "- a\n", want: "must be an object"},
-		"broken JSON":                      {document: `{"kind":`, want: "not an AdmissionReview"},
+		"broken JSON":                      {document: `{"kind":`, want: "neither an AdmissionReview nor an object"},
 		"a version that is not read":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2","request":{"uid":"u"}}`, want: "is not supported"},
 		"a review without a request":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, want: "has no request"},
 		"a file past the limit is refused": {document: "{" + strings.Repeat(" ", maxReviewBytes), want: "larger than"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			request, err := readReview(strings.NewReader(tt.document))
+			requests, err := readReviews(strings.NewReader(tt.document), creator{})
+			if err == nil && len(requests) == 0 {
+				err = errors.New("there is no document")
+			}
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("error %v, want %q in it", err, tt.want)
@@ -351,7 +354,7 @@ func TestReadReview(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if request.GetUid() == "" || string(request.GetObject().GetRaw()) != tt.object {
+			if request := requests[0]; len(requests) != 1 || request.GetUid() == "" || string(request.GetObject().GetRaw()) != tt.object {
 				t.Errorf("uid %q, object %s, want %s", request.GetUid(), request.GetObject().GetRaw(), tt.object)
 			}
 		})
@@ -370,11 +373,11 @@ func TestReadReviewOfTheCorpus(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			request, err := readReview(f)
-			if err != nil {
-				t.Fatal(err)
+			requests, err := readReviews(f, creator{})
+			if err != nil || len(requests) != 1 {
+				t.Fatal(requests, err)
 			}
-			if request.GetUid() == "" || request.GetOperation() == "" {
+			if request := requests[0]; request.GetUid() == "" || request.GetOperation() == "" {
 				t.Errorf("read as %v", request)
 			}
 		})
