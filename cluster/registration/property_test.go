@@ -3,6 +3,7 @@ package registration_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,27 +54,31 @@ func (w world) check() {
 		matching := w.matching(w.hooks, stage)
 		closed := kept && slices.ContainsFunc(matching, failsClosed)
 		open := kept && slices.ContainsFunc(matching, failsOpen)
+		mayOpen := kept && slices.ContainsFunc(covering, failsOpen)
 		if stage == mutate {
-			// The whole chain runs in one entry, and the policy is that of the hooks whose rules cover the request.
-			closed, open = kept && len(matching) > 0 && slices.ContainsFunc(covering, failsClosed),
-				kept && len(matching) > 0 && !slices.ContainsFunc(covering, failsClosed)
+			// The whole chain runs in one entry. It fails closed if a fail-closed hook selects the request, and not unless the rules of one cover it.
+			open = kept && len(matching) > 0 && !slices.ContainsFunc(covering, failsClosed)
+			// An entry for other namespaces may have the rules of a fail-closed hook, which are wider than those of the hooks that it is for.
+			mayOpen = kept && len(covering) > 0 && !slices.ContainsFunc(matching, failsClosed)
+			reinvokes := func(h *match.Hook) bool { return strings.Contains(h.ID.Name, ".reinvoke") }
+			if n := len(slices.DeleteFunc(w.matching(w.entries, stage), reinvokes)); n > 1 || n == 0 && kept && len(matching) > 0 {
+				w.t.Errorf("%d entries of %v see the request\n%v", n, stage, w.request)
+			}
 		}
 		always, mayClosed := alwaysFailsOpen(w.hooks.Bypass("prod-1"), w.request), kept && slices.ContainsFunc(covering, failsClosed)
 		w.see(stage, match.EntryFailClosed, closed && !always, mayClosed && !always)
 		w.see(stage, match.EntryAlwaysFailOpen, closed && always, mayClosed && always)
-		w.see(stage, match.EntryFailOpen, open, kept && slices.ContainsFunc(covering, failsOpen) &&
-			(stage == validate || !slices.ContainsFunc(covering, failsClosed)))
+		w.see(stage, match.EntryFailOpen, open, mayOpen)
 	}
 }
 
 // exempt is what exempts the request; empty for nothing.
 func (w world) exempt() (by, name string) { return w.hooks.Bypass("prod-1").Of(w.request, time.Now()) }
 
-// see checks an entry: it has to see the request if must, and may not unless may.
+// see checks the entries of a name, which are several where fail-closed hooks differ: one has to see the request if must, and none may unless may.
 func (w world) see(stage admissionv1.Stage, name string, must, may bool) {
-	saw := slices.ContainsFunc(w.matching(w.entries, stage), func(h *match.Hook) bool {
-		return h.ID.Name == fmt.Sprintf("%s.%s.portcullis", name, map[admissionv1.Stage]string{mutate: "mutate", validate: "validate"}[stage])
-	})
+	entry := regexp.MustCompile(fmt.Sprintf(`^%s\.%s(-\d+)?\.portcullis$`, name, map[admissionv1.Stage]string{mutate: "mutate", validate: "validate"}[stage]))
+	saw := slices.ContainsFunc(w.matching(w.entries, stage), func(h *match.Hook) bool { return entry.MatchString(h.ID.Name) })
 	if name != match.EntryFailClosed && slices.ContainsFunc(w.matching(w.entries, stage), func(h *match.Hook) bool {
 		return strings.HasPrefix(h.ID.Name, name+".") && h.FailsClosed()
 	}) {
