@@ -84,8 +84,9 @@ func (p *planner) divide(failClosed, failOpen []*match.Hook, closed atomSet) div
 		all.namespaces = namespacesOf(slices.Concat(failClosed, others))
 		return division{closed: []entry{all}}
 	}
-	outside := keep(p.writtenBy(others), closed.covers)
-	outside = append(outside, closed.common(keep(p.writtenBy(others), func(a atom) bool { return !closed.covers(a) }))...)
+	wanted := p.reachedBy(others)
+	outside := keep(wanted, closed.covers)
+	outside = append(outside, closed.common(keep(wanted, func(a atom) bool { return !closed.covers(a) }))...)
 	namespaced, clusterWide := keep(outside, isNamespaced), namespacesAmong(outside)
 	all.namespaces = &metav1.LabelSelector{MatchExpressions: selected}
 	byName := keep(selected, isAboutName)
@@ -101,6 +102,20 @@ func (p *planner) divide(failClosed, failOpen []*match.Hook, closed atomSet) div
 		closed:    []entry{inside, beside},
 		elsewhere: append(p.elsewhere(namespaced, selected, others), p.elsewhere(clusterWide, byName, others)...),
 	}
+}
+
+// reachedBy are the requests of hooks, each once: also those in versions that their rules do not name, and the mesh converts.
+func (p *planner) reachedBy(hooks []*match.Hook) []atom {
+	all := p.writtenBy(hooks)
+	named := newAtomSet(all)
+	for _, h := range hooks {
+		for _, a := range p.reach[h] {
+			if !named.covers(a) && !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
 }
 
 // elsewhere are the entries of fail-open hooks for requests outside of the selected namespaces.
