@@ -217,7 +217,7 @@ func sayable(a oracle.Answer) bool {
 		return false
 	}
 	d := r.Result.Details
-	return r.Result.Code != 0 && r.Result.Reason != "" && (d == nil || (d.Name == "" && d.RetryAfterSeconds == 0 && len(d.Causes) > 0))
+	return r.Result.Code >= 400 && r.Result.Code < 600 && r.Result.Reason != "" && (d == nil || (d.Name == "" && d.RetryAfterSeconds == 0 && len(d.Causes) > 0))
 }
 
 // respond is verdict for hooks that are written with the SDK.
