@@ -32,6 +32,7 @@ var atTimes = map[string]struct {
 	"portcullis_initializer_held_reviews":                    {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 	"portcullis_memory_cluster_used_bytes":                   {[]string{"cluster"}, "reviews are in flight"},
 	"portcullis_staged_objects":                              {[]string{"cluster"}, "CREATE requests are held for their initializers"},
+	"portcullis_staged_written_bytes":                        {[]string{"cluster"}, "staged objects were written within the retention"},
 }
 
 // known are the labels of all metrics with their values, by the names of their series.
