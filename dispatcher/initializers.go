@@ -44,8 +44,9 @@ type Stager interface {
 type Hold interface {
 	// Start asks the initializers of calls to act at the same time, and never blocks. pending are these initializers and those behind
 	// them, as [match.HookID.Pending] has them. object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the
-	// hosts of an initializer: it is a call of [Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called exactly once for each call, from
-	// any goroutine. The returned function cancels a call: done is then called before it returns, unless it was called before.
+	// hosts of an initializer: it is a call of [Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called
+	// exactly once for each call, from any goroutine. The returned function cancels a call: done is then called before it returns, unless it was
+	// called before.
 	Start(ctx context.Context, calls []review.Call, object []byte, pending []string, ask Ask, done func(i int, r review.Result)) (cancel func(i int))
 	// Release ends the hold. It returns when nothing is staged any more, or ctx has ended.
 	Release(ctx context.Context)
