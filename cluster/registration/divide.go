@@ -106,12 +106,12 @@ func (p *planner) divide(failClosed, failOpen []*match.Hook, closed atomSet) div
 
 // reachedBy are the requests of hooks, each once: also those in versions that their rules do not name, and the mesh converts.
 func (p *planner) reachedBy(hooks []*match.Hook) []atom {
-	all := p.writtenBy(hooks)
+	all, seen := p.writtenBy(hooks), map[atom]bool{}
 	named := newAtomSet(all)
 	for _, h := range hooks {
 		for _, a := range p.reach[h] {
-			if !named.covers(a) && !slices.Contains(all, a) {
-				all = append(all, a)
+			if !seen[a] && !named.covers(a) {
+				seen[a], all = true, append(all, a)
 			}
 		}
 	}
