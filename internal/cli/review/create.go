@@ -19,8 +19,8 @@ type creator struct {
 	namespace string // of objects that name none
 }
 
-// create is the request of the creation of an object, as an API server makes it: the resource is guessed from the kind, as kubectl does without
-// discovery, and an object of a built-in resource without a namespace of its own is put into none.
+// create is the request of the creation of an object, as an API server makes it. The resource is guessed from the kind, as kubectl does without
+// discovery. An object that names no namespace gets the namespace of c, unless its resource is built in and in no namespace.
 func (c creator) create(object []byte) (*admissionv1.AdmissionRequest, error) {
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(object); err != nil {

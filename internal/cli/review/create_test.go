@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
@@ -74,5 +77,26 @@ func TestAFileWithSeveralObjects(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(r.Out), &all); err != nil || len(all.Reviews) != 2 || all.Reviews[1].Object != "Pod shop/job-*" {
 		t.Errorf("%v: %s", err, r.Out)
+	}
+}
+
+// TestWhatWasJudgedIsPrinted although a later review has no verdict, or the trace of one cannot be exported.
+func TestWhatWasJudgedIsPrinted(t *testing.T) {
+	const documents = "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: two}\n"
+	mesh := clitest.StartMesh(t, func(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+		if r.GetRequest().GetName() == "two" {
+			return nil, status.Error(codes.Unavailable, "connection refused")
+		}
+		return &admissionv1.ReviewResponse{Response: &admissionv1.AdmissionResponse{Uid: r.GetRequest().GetUid(), Allowed: true}}, nil
+	}).File(t)
+	r := clitest.Execute(t, NewCommand(), strings.NewReader(documents), "-f", "-", "--ready-file", mesh, "--stage", "validate")
+	if r.Code != cli.ExitError || !strings.HasPrefix(r.Out, "Pod default/one\nvalidate: allowed\n") || !strings.Contains(r.Notes, "no mesh answers") {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1") // nothing listens there
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
+	one, _, _ := strings.Cut(documents, "---")
+	if r = clitest.Execute(t, NewCommand(), strings.NewReader(one), "-f", "-", "--ready-file", mesh, "--stage", "validate"); !strings.HasPrefix(r.Out, "validate: allowed\n") {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
 	}
 }

@@ -22,10 +22,12 @@ import (
 // reports are the results of the reviews of a file. Their JSON form is stable: fields may be added.
 type reports struct {
 	Reviews []*report `json:"reviews"`
+
+	alone bool // the file has one document: its report stands for itself
 }
 
 func (all *reports) write(w io.Writer, format string) error {
-	if len(all.Reviews) == 1 {
+	if all.alone {
 		return all.Reviews[0].write(w, format)
 	}
 	return printer.Print(w, format, all, func() error {

@@ -2,6 +2,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,33 +103,42 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 		return err
 	}
 	defer conn.Close()
-	client, all := admissionv1.NewAdmissionServiceClient(conn), &reports{}
+	client, all := admissionv1.NewAdmissionServiceClient(conn), &reports{alone: len(requests) == 1}
 	for _, request := range requests {
-		r, err := c.review(ctx, client, request, log)
-		if err != nil {
-			return err
+		r, failed := c.review(ctx, client, request, log)
+		if r != nil {
+			all.Reviews = append(all.Reviews, r)
 		}
-		all.Reviews = append(all.Reviews, r)
+		if err = failed; err != nil {
+			break
+		}
 	}
-	if err := all.write(out, c.output); err != nil {
+	if len(all.Reviews) > 0 { // also those before one that has failed
+		err = errors.Join(all.write(out, c.output), err)
+	}
+	if err != nil {
 		return err
 	}
 	return all.err()
 }
 
-// review sends one review through its stages.
+// review sends one review through its stages. Without a verdict there is no report. A trace that cannot be exported is an error too, beside the
+// report.
 func (c *command) review(
 	ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, log *slog.Logger,
 ) (r *report, err error) {
 	ctx, t := startTrace(ctx, log, request)
 	r = &report{Object: objectOf(request), Cluster: c.cluster, UID: request.GetUid(), TraceID: t.id.String(), Allowed: true}
-	defer func() {
-		failure := r.failure(err)
-		if err == nil {
-			failure = r.failure(r.err())
-		}
-		err = errors.Join(err, t.end(context.WithoutCancel(ctx), failure))
-	}()
+	err = c.judge(ctx, client, request, r)
+	failure := r.failure(cmp.Or(err, r.err()))
+	if err != nil {
+		r = nil
+	}
+	return r, errors.Join(err, t.end(context.WithoutCancel(ctx), failure))
+}
+
+// judge asks for each stage, and adds the answers to a report.
+func (c *command) judge(ctx context.Context, client admissionv1.AdmissionServiceClient, request *admissionv1.AdmissionRequest, r *report) error {
 	for _, stage := range c.stages() {
 		answer, err := c.ask(ctx, client, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {
@@ -136,20 +146,20 @@ func (c *command) review(
 			break
 		}
 		if err != nil {
-			return r, fmt.Errorf("%s: %w", stageWord(stage), err)
+			return fmt.Errorf("%s: %w", stageWord(stage), err)
 		}
 		r.add(stage, answer, c.explain)
 		if !r.Allowed {
 			break
 		}
 		if request, err = patched(request, answer.GetResponse().GetPatch()); err != nil {
-			return r, fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
+			return fmt.Errorf("%s: the answer's patch: %w", stageWord(stage), err)
 		}
 		if c.explain && stage != admissionv1.Stage_STAGE_VALIDATE {
 			r.Stages[len(r.Stages)-1].Idempotency = c.again(ctx, client, request, answer)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // read reads the requests, which an API server could send, for the cluster that is spoken for.
