@@ -41,7 +41,7 @@ type apiServer struct {
 	broken      string                     // if set, answered with 404 to everything, as a proxy without an API server behind it does
 	forbidden   map[string]bool            // paths
 	instead     http.HandlerFunc           // if set, it answers everything
-	lists       map[string]func(io.Writer) // in the place of those of a collection, by path
+	lists       map[string]func(io.Writer) // each writes a list of its own, by path
 	groups      []group                    // of discovery
 	legacy      bool                       // discovery is in many answers
 	discoveries int

@@ -18,7 +18,7 @@ import (
 )
 
 // objectCache holds one value for each object of a resource of a cluster, whose memory is booked to the cluster. A cache.Reflector is the only
-// writer; readers take no lock, unlike those of a cache.Store.
+// writer; readers take no lock, which readers of a cache.Store do.
 type objectCache[O metav1.Object, T any] struct {
 	// read returns the value of an object, and the memory that it takes, in bytes.
 	read func(O) (value T, bytes int64)

@@ -263,9 +263,32 @@ func TestMetrics(t *testing.T) {
 		"portcullis_initializer_holds_ended_total{failed} = 0", "portcullis_initializer_holds_ended_total{initialized} = 1",
 		"portcullis_initializer_holds_ended_total{none} = 1", "portcullis_initializer_holds_ended_total{refused} = 1",
 		"portcullis_initializer_holds_refused_total{bytes} = 0", "portcullis_initializer_holds_refused_total{cluster} = 1",
-		"portcullis_initializer_holds_refused_total{object} = 1", "portcullis_initializer_holds_refused_total{total} = 0",
+		"portcullis_initializer_holds_refused_total{object} = 1", "portcullis_initializer_holds_refused_total{store} = 0",
+		"portcullis_initializer_holds_refused_total{total} = 0", "portcullis_initializer_holds_refused_total{written} = 0",
 	}, shown(t, registry)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+// TestWritesOverTimeAreBounded: two pages may be written, and a cluster has one of them.
+func TestWritesOverTimeAreBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	d := newMesh(t).dispatcherWriting(8<<10, initializer.Options{Metrics: registry})
+	for i, written := range []bool{true, false} {
+		uid := fmt.Sprint("r", i)
+		h := d.stage(podReview("prod", uid, pod(uid)))
+		call := start(t, h, pod(uid), first)
+		if written {
+			controller{t, d.store, first}.turn()
+			call.cancel()
+		}
+		if r := call.end(); r.Failure == nil || (r.Failure.Kind == review.FailureOverload) == written {
+			t.Errorf("review %d: %+v", i, r)
+		}
+		h.Release(t.Context())
+	}
+	if got := shown(t, registry); !slices.Contains(got, "portcullis_initializer_holds_refused_total{written} = 1") {
+		t.Errorf("metrics %v", got)
 	}
 }
 

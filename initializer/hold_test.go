@@ -55,7 +55,13 @@ type dispatcher struct {
 
 func (m *mesh) dispatcher(o initializer.Options) *dispatcher {
 	m.t.Helper()
-	store, err := staged.New(staged.Options{Client: m.client})
+	return m.dispatcherWriting(0, o)
+}
+
+// dispatcherWriting is a dispatcher that writes so many bytes within the retention; 0 means the default.
+func (m *mesh) dispatcherWriting(bytes int64, o initializer.Options) *dispatcher {
+	m.t.Helper()
+	store, err := staged.New(staged.Options{Client: m.client, WrittenBytes: bytes})
 	if err != nil {
 		m.t.Fatal(err)
 	}

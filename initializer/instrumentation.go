@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
 // instrumentation are the metrics of a Stager.
@@ -19,13 +21,16 @@ func newInstrumentation(s *Stager, registry prometheus.Registerer) (*instrumenta
 		}, []string{"reason"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_initializer_holds_refused_total",
-			Help: "Reviews that were not held, by the bound that they met (cluster, total, bytes, object).",
+			Help: "Reviews that were not held, by the bound that they met (cluster, total, bytes, object; written, store of an object that was to be staged).",
 		}, []string{"bound"}),
 	}
 	for _, reason := range outcomes() {
 		i.ended.WithLabelValues(reason)
 	}
 	for _, b := range []Bound{Cluster, Total, Bytes, Object} {
+		i.refusals.WithLabelValues(string(b))
+	}
+	for _, b := range []staged.Bound{staged.Written, staged.Half} {
 		i.refusals.WithLabelValues(string(b))
 	}
 	if registry == nil {

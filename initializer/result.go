@@ -60,6 +60,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	case errors.As(err, &exists):
 		return denied(alreadyExists(exists)), outcomeExists
 	case errors.As(err, &over):
+		h.stager.metrics.refusals.WithLabelValues(string(over.Bound)).Inc()
 		return review.Fail(review.FailureOverload, "%w", over), outcomeFailed
 	case errors.As(err, &full):
 		return review.Fail(review.FailureTooLarge, "%w", full), outcomeFailed

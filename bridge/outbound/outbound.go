@@ -50,15 +50,15 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
-	// Memory is where the answers of conversion webhooks are booked while they are read; nil books nothing. Those of hooks are booked to the
-	// reservation of their review.
+	// Memory books the answers of conversion webhooks while they are read; nil books nothing. The answer of a hook is booked to the
+	// reservation of its review.
 	Memory *memory.Ledger
-	// Networks are those in which webhooks may be called although an address there is refused otherwise: loopback, link-local, multicast
-	// and unspecified addresses, and those of this machine. They are compared with each address that is dialled, after DNS. An address of
-	// Resolver that is not the DNS name of the service is the operator's own, as is a proxy: neither is refused.
+	// Networks allow addresses that are refused otherwise: loopback, link-local, multicast and unspecified ones, and the addresses of this
+	// machine. Each address is compared when it is dialled, after DNS. The operator writes proxies, and addresses of a Resolver that are
+	// not the DNS name of the service: neither is refused.
 	Networks []netip.Prefix
 
-	own    func() ([]net.Addr, error) // the addresses of this machine; nil means those of its interfaces
+	own    func() ([]net.Addr, error) // the addresses of this machine; nil asks its interfaces
 	limits limits
 	proxy  func(*http.Request) (*url.URL, error) // nil means the environment's, with CIDRs in NO_PROXY, as kube-apiserver
 }

@@ -3,7 +3,7 @@
 // read, books them to the cluster, follows no redirect, and quotes of an error its code, its reason and the start of its message. [Items] reads a
 // list item by item.
 //
-// Every client of a cluster's API server goes over one. The address of an API server is the operator's own, who wrote the Cluster.
+// Every client of an API server in a dispatcher or a bridge goes over one. The address of an API server is the operator's own, who wrote the Cluster.
 package answers
 
 import (
@@ -43,7 +43,7 @@ const mediaType = "application/json"
 type Transport struct {
 	http.RoundTripper
 
-	// ItemByItem is for lists that [Items] reads: the bounds are those of lists, and of each item.
+	// ItemByItem is for lists that [Items] reads: MaxListBytes, MaxItems, MaxItemBytes and MaxItemParts are the bounds.
 	ItemByItem bool
 	// Memory is where the answers are booked, to Cluster, while they are read; nil books nothing. A request with a reservation of its own
 	// is booked there: see [Booked].

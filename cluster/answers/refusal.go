@@ -60,7 +60,7 @@ func trimmed(s *metav1.Status, code int) *metav1.Status {
 	return short
 }
 
-// identifier is a name in the form of those of Kubernetes; empty for any other text.
+// identifier is a name of ASCII letters and digits, as reasons of Kubernetes are; empty for any other text.
 func identifier(s string) string {
 	if len(s) > 64 || strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		return ""

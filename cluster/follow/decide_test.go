@@ -94,7 +94,7 @@ func TestAnOriginalIsFollowedAndGivenBack(t *testing.T) {
 	}
 }
 
-// TestHooksThatAreNotInForceAreNotCovered: a copy that could not be compiled has no hooks, and nothing would call those of the original.
+// TestHooksThatAreNotInForceAreNotCovered: a copy that could not be compiled has no hooks, and nothing would call the hooks of the original.
 func TestHooksThatAreNotInForceAreNotCovered(t *testing.T) {
 	key := config.Key{Kind: "ValidatingWebhookConfiguration", Name: "copy"}
 	snapshot, _ := match.Compile(match.Input{})
