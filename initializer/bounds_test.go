@@ -263,8 +263,9 @@ func TestMetrics(t *testing.T) {
 		"portcullis_initializer_holds_ended_total{failed} = 0", "portcullis_initializer_holds_ended_total{initialized} = 1",
 		"portcullis_initializer_holds_ended_total{none} = 1", "portcullis_initializer_holds_ended_total{refused} = 1",
 		"portcullis_initializer_holds_refused_total{bytes} = 0", "portcullis_initializer_holds_refused_total{cluster} = 1",
-		"portcullis_initializer_holds_refused_total{object} = 1", "portcullis_initializer_holds_refused_total{store} = 0",
-		"portcullis_initializer_holds_refused_total{total} = 0", "portcullis_initializer_holds_refused_total{written} = 0",
+		"portcullis_initializer_holds_refused_total{memory} = 0", "portcullis_initializer_holds_refused_total{object} = 1",
+		"portcullis_initializer_holds_refused_total{store} = 0", "portcullis_initializer_holds_refused_total{total} = 0",
+		"portcullis_initializer_holds_refused_total{written} = 0",
 	}, shown(t, registry)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}

@@ -21,7 +21,7 @@ func newInstrumentation(s *Stager, registry prometheus.Registerer) (*instrumenta
 		}, []string{"reason"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_initializer_holds_refused_total",
-			Help: "Reviews that were not held, by the bound that they met (cluster, total, bytes, object; written, store of an object that was to be staged).",
+			Help: "Reviews that were not held, by the bound that they met (cluster, total, bytes, object; written, store, memory of an object that was to be staged).",
 		}, []string{"bound"}),
 	}
 	for _, reason := range outcomes() {
@@ -30,7 +30,7 @@ func newInstrumentation(s *Stager, registry prometheus.Registerer) (*instrumenta
 	for _, b := range []Bound{Cluster, Total, Bytes, Object} {
 		i.refusals.WithLabelValues(string(b))
 	}
-	for _, b := range []staged.Bound{staged.Written, staged.Half} {
+	for _, b := range []staged.Bound{staged.Written, staged.Half, staged.Memory} {
 		i.refusals.WithLabelValues(string(b))
 	}
 	if registry == nil {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -48,6 +49,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	var exists *existsError
 	var full *FullError
 	var over *staged.FullError
+	var noRoom *memory.FullError
 	switch {
 	case o.GetResult() != nil:
 		return denied(proto.CloneOf(o.GetResult())), outcomeRefused
@@ -62,6 +64,9 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	case errors.As(err, &over):
 		h.stager.metrics.refusals.WithLabelValues(string(over.Bound)).Inc()
 		return review.Fail(review.FailureOverload, "%w", over), outcomeFailed
+	case errors.As(err, &noRoom):
+		h.stager.metrics.refusals.WithLabelValues(string(staged.Memory)).Inc()
+		return review.Fail(review.FailureOverload, "the staged object: %w", noRoom), outcomeFailed
 	case errors.As(err, &full):
 		return review.Fail(review.FailureTooLarge, "%w", full), outcomeFailed
 	case errors.Is(err, staged.ErrUnavailable):

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/initializer"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
@@ -127,6 +128,9 @@ func (s *Service) answer(err error) error {
 		return status.Error(codeOf(refused.Reason), refused.Message)
 	}
 	if full := (*staged.FullError)(nil); errors.As(err, &full) {
+		return status.Error(codes.ResourceExhausted, full.Error())
+	}
+	if full := (*memory.FullError)(nil); errors.As(err, &full) {
 		return status.Error(codes.ResourceExhausted, full.Error())
 	}
 	for _, known := range []struct {

@@ -33,6 +33,8 @@ const (
 	Written Bound = "written"
 	// Half is half of the quota of etcd. Above it nothing is staged, so that the configuration can still be written.
 	Half Bound = "store"
+	// Memory is the memory of a dispatcher: its error is a *memory.FullError.
+	Memory Bound = "memory"
 )
 
 // FullError is the error of a write that would be over a bound. Nothing was written.

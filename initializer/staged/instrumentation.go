@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // instrumentation are the metrics of a store.
@@ -29,6 +31,7 @@ type collector struct {
 	budget                          *budget
 	inUse, quota, full, written     *prometheus.Desc
 	objects, bytes, unread, watches *prometheus.Desc
+	unbooked                        *prometheus.Desc
 }
 
 func newCollector(c *cache, b *budget) *collector {
@@ -40,6 +43,8 @@ func newCollector(c *cache, b *budget) *collector {
 			"Bytes of the objects that all dispatchers have staged now, as this one has them in memory.", nil, nil),
 		unread: prometheus.NewDesc("portcullis_staged_objects_unreadable",
 			"Staged objects that this dispatcher cannot decrypt or decode.", nil, nil),
+		unbooked: prometheus.NewDesc("portcullis_staged_objects_unbooked",
+			"Staged objects of a cluster that this dispatcher does not keep, since the cluster has no room left in --memory-budget.", []string{"cluster"}, nil),
 		watches: prometheus.NewDesc("portcullis_staged_watches", "Watches of staged objects that this dispatcher serves now.", nil, nil),
 		inUse:   prometheus.NewDesc("portcullis_store_bytes", "Bytes of the database of etcd that hold something, also old versions.", nil, nil),
 		quota:   prometheus.NewDesc("portcullis_store_quota_bytes", "Most bytes that the database of etcd may have.", nil, nil),
@@ -51,7 +56,7 @@ func newCollector(c *cache, b *budget) *collector {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.objects, c.bytes, c.unread, c.watches, c.inUse, c.quota, c.full, c.written} {
+	for _, d := range []*prometheus.Desc{c.objects, c.bytes, c.unread, c.unbooked, c.watches, c.inUse, c.quota, c.full, c.written} {
 		out <- d
 	}
 }
@@ -64,6 +69,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for cluster, objects := range n.objects {
 		gauge(c.objects, objects, cluster)
+	}
+	for cluster, objects := range n.unbooked {
+		gauge(c.unbooked, objects, cluster)
 	}
 	gauge(c.bytes, n.bytes)
 	gauge(c.unread, n.unread)
@@ -84,16 +92,21 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 
 // counts are numbers of a cache.
 type counts struct {
-	objects                map[string]int // by cluster
+	objects, unbooked      map[string]int // by cluster
 	bytes, unread, watches int
 }
 
 func (c *cache) count() counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := counts{objects: map[string]int{}, watches: len(c.watchers)}
+	n := counts{objects: map[string]int{}, unbooked: map[string]int{}, watches: len(c.watchers)}
 	for _, e := range c.entries {
-		if e.object == nil {
+		var full *memory.FullError
+		switch {
+		case errors.As(e.unread, &full):
+			n.unbooked[full.Cluster]++
+			continue
+		case e.object == nil:
 			n.unread++
 			continue
 		}

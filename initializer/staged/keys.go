@@ -16,3 +16,10 @@ func keyOf(prefix string, k *initializerv1.StagedKey) string {
 	}
 	return prefix + strings.Join(parts, "/")
 }
+
+// clusterOf returns the cluster of a key; empty if it is none of keyOf.
+func clusterOf(prefix, key string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+	cluster, _ := url.PathUnescape(first) // empty with an error
+	return cluster
+}

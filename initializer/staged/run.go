@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
@@ -129,7 +130,8 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 // entryOf decodes what etcd has.
 func (s *Store) entryOf(kv *mvccpb.KeyValue) *entry {
 	e := &entry{key: string(kv.Key), lease: LeaseID(kv.Lease), made: kv.CreateRevision, set: kv.ModRevision}
-	if e.object, e.unread = s.decode(kv); e.unread != nil {
+	var full *memory.FullError // a metric counts these
+	if e.object, e.unread = s.decode(kv); e.unread != nil && !errors.As(e.unread, &full) {
 		s.options.Logger.Error("a staged object cannot be read", "key", e.key, "error", e.unread)
 	}
 	return e

@@ -21,6 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
 
@@ -30,7 +31,7 @@ var (
 	ErrNotFound = errors.New("there is no such staged object")
 	// ErrConflict: the object has another uid or resource version.
 	ErrConflict = errors.New("the staged object has been changed meanwhile")
-	// ErrUnreadable: the object cannot be decrypted or decoded here.
+	// ErrUnreadable: the object cannot be decrypted or decoded here, or its cluster has no memory left for it; then the error is a *memory.FullError too.
 	ErrUnreadable = errors.New("a staged object cannot be read")
 	// ErrUnavailable: etcd did not answer, or has refused a write for a reason that is not the caller's.
 	ErrUnavailable = errors.New("etcd does not answer")
@@ -71,6 +72,9 @@ type Options struct {
 	WrittenBytes int64
 	// Retention is how long etcd keeps old versions; 0 means DefaultRetention.
 	Retention time.Duration
+	// Memory is where the objects in memory are booked to their clusters, also those that other dispatchers have staged; nil means nowhere. An object that
+	// finds no room is not kept: it is missing in List and Watch, and Get and Wait fail.
+	Memory *memory.Ledger
 	// Now is the clock of Retention; nil means time.Now.
 	Now func() time.Time
 	// Metrics registers the instruments; nil means none.
