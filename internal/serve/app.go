@@ -48,6 +48,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
@@ -164,7 +165,8 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if err := a.wireStore(stores, metrics); err != nil {
 		return nil, err
 	}
-	if a.initializers, err = c.initializers.open(stores, c.stores.etcd.prefix, c.id, metrics, log); err != nil {
+	held := staged.Options{Prefix: c.stores.etcd.prefix, Memory: a.memory, Metrics: metrics, Logger: log}
+	if a.initializers, err = c.initializers.open(stores, c.id, held); err != nil {
 		return nil, err
 	}
 	if err := a.wireRoad(metrics); err != nil {
@@ -343,12 +345,16 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	answers, err := newAnswers(caller)
+	if err != nil {
+		return nil, err
+	}
 	s := grpc.NewServer(append(session.ServerOptions(),
 		grpc.Creds(hostCredentials{credentials.NewTLS(nil), a.hostsEdge}),
 		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
-		grpc.StreamInterceptor(a.channels.stream),
-		grpc.UnaryInterceptor(a.channels.unary),
+		grpc.ChainStreamInterceptor(a.channels.stream, answers.stream),
+		grpc.ChainUnaryInterceptor(a.channels.unary, answers.unary),
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())

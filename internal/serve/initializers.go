@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -72,9 +70,9 @@ type initializers struct {
 	stager *initializer.Stager
 }
 
-// open opens the store of staged objects in the etcd of the configuration. It does no I/O but for the file of keys. Without an etcd it
-// returns nil.
-func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheus.Registerer, log *slog.Logger) (*initializers, error) {
+// open opens the store of staged objects in the etcd of the configuration: o has all but what the flags say. It does no I/O but for the file of keys.
+// Without an etcd it returns nil.
+func (c *initializerConfig) open(s *stores, id string, o staged.Options) (*initializers, error) {
 	if s.client == nil {
 		if c.keys != "" {
 			return nil, errors.New("--initializer-keys: objects are staged in etcd, and there is none: give --data-dir or --etcd too")
@@ -84,14 +82,11 @@ func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheu
 	i := &initializers{}
 	var err error
 	if c.keys != "" {
-		if i.keys, err = staged.OpenKeyring(c.keys, log); err != nil {
+		if i.keys, err = staged.OpenKeyring(c.keys, o.Logger); err != nil {
 			return nil, fmt.Errorf("--initializer-keys: %w", err)
 		}
 	}
-	o := staged.Options{
-		Client: s.client, Prefix: prefix, Keys: i.keys, RepairAfter: c.repairAfter, WrittenBytes: c.written, Retention: c.retention,
-		Metrics: metrics, Logger: log,
-	}
+	o.Client, o.Keys, o.RepairAfter, o.WrittenBytes, o.Retention = s.client, i.keys, c.repairAfter, c.written, c.retention
 	if s.embedded != nil {
 		o.WrittenBytes = cmp.Or(o.WrittenBytes, s.embedded.Quota()/10)
 		o.Retention = cmp.Or(o.Retention, embedded.DefragmentInterval)
@@ -100,7 +95,7 @@ func (c *initializerConfig) open(s *stores, prefix, id string, metrics prometheu
 	if err != nil {
 		return nil, err
 	}
-	i.stager, err = initializer.NewStager(initializer.Options{Store: i.store, ID: id, Limits: c.limits, Metrics: metrics, Logger: log})
+	i.stager, err = initializer.NewStager(initializer.Options{Store: i.store, ID: id, Limits: c.limits, Metrics: o.Metrics, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/embedded"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
 // initializerFlags are the flags of a command line.
@@ -60,7 +61,7 @@ func TestFlagsOfInitializers(t *testing.T) {
 			c := initializerFlags(t, test.args...)
 			err := c.validate()
 			if err == nil {
-				_, err = c.open(test.stores, "", "d1", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+				_, err = c.open(test.stores, "d1", staged.Options{Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
 			}
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("error %v, want one with %q", err, test.want)
@@ -76,7 +77,7 @@ func TestInitializersRunUntilTheLastHoldHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	i, err := initializerFlags(t).open(&stores{client: server.Client()}, "", "d1", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	i, err := initializerFlags(t).open(&stores{client: server.Client()}, "d1", staged.Options{Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

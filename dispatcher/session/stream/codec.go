@@ -16,6 +16,9 @@ type codec struct{ encoding.CodecV2 }
 // Marshal implements [encoding.CodecV2]. The buffers are owned by the garbage collector: bodies are shared by all hosts
 // of a review. Where they are accounted for, the lease is released when the transport lets go of them.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if a, ok := v.(*Answer); ok {
+		return a.marshal()
+	}
 	out, ok := v.(*Outgoing)
 	switch {
 	case !ok:
