@@ -32,6 +32,7 @@ var atTimes = map[string]struct {
 	"portcullis_initializer_held_reviews":                    {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 	"portcullis_memory_cluster_used_bytes":                   {[]string{"cluster"}, "reviews are in flight"},
 	"portcullis_staged_objects":                              {[]string{"cluster"}, "CREATE requests are held for their initializers"},
+	"portcullis_staged_objects_unbooked":                     {[]string{"cluster"}, "a cluster has more objects staged than its share of the memory"},
 	"portcullis_staged_written_bytes":                        {[]string{"cluster"}, "staged objects were written within the retention"},
 }
 
