@@ -101,7 +101,7 @@ func (d *Dispatcher) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	cert, key := m.certificateFiles()
-	path, args := d.namespace.Command(m.options.Portcullis, append([]string{
+	path, args := m.options.Memory.Command(m.options.Portcullis, append([]string{
 		"serve", "--config=" + m.ConfigDir(), "--ready-file=" + readyFile,
 		"--listen=" + d.Bridge[len("https://"):], "--listen-hosts=" + d.Hosts, "--listen-admin=" + d.Admin[len("http://"):],
 		"--webhook-network=127.0.0.0/8", "--tls-cert=" + cert, "--tls-key=" + key,
@@ -109,6 +109,7 @@ func (d *Dispatcher) Start(t testing.TB) {
 		"--stop-delay=" + m.options.StopDelay.String(), "--drain-timeout=30s",
 		"--ready-timeout=10m", // so that ready means that hosts serve
 	}, m.options.Args...))
+	path, args = d.namespace.Command(path, args)
 	started, err := process.Start(process.Command{Path: path, Args: args, Env: m.options.Env, LogFile: d.LogFile()})
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +161,9 @@ func (d *Dispatcher) Kill(t testing.TB) {
 	}
 }
 
+// Process is the process of the dispatcher, until the next Start.
+func (d *Dispatcher) Process() *process.Process { return d.process }
+
 // URL is where the reviews of a stage of a cluster are posted.
 func (d *Dispatcher) URL(cluster, stage string) string {
 	return d.Bridge + "/v1/clusters/" + cluster + "/" + stage
@@ -180,6 +184,12 @@ func (d *Dispatcher) Notes(ctx context.Context) (string, error) { return d.get(c
 
 // Metrics are all lines of the dispatcher's metrics.
 func (d *Dispatcher) Metrics(ctx context.Context) (string, error) { return d.get(ctx, "/metrics") }
+
+// Profile is what the processors of the dispatcher did for a time, for `go tool pprof`. It needs the argument --pprof.
+func (d *Dispatcher) Profile(ctx context.Context, length time.Duration) ([]byte, error) {
+	profile, err := d.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
+	return []byte(profile), err
+}
 
 // HasMetric is an error unless the dispatcher's metrics hold the line.
 func (d *Dispatcher) HasMetric(ctx context.Context, line string) error {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/e2e/pki"
+	"github.com/portcullis-mesh/portcullis/e2e/process"
 )
 
 // Options say what a mesh consists of.
@@ -45,6 +46,8 @@ type Options struct {
 	Args []string
 	// Env is added to the environment of every dispatcher, as KEY=value.
 	Env []string
+	// Memory is the control group of all dispatchers; nil for none.
+	Memory *process.MemoryGroup
 	// Certificates is a directory with tls.crt, tls.key and ca.crt of the
 	// dispatchers, which the test keeps; empty for those that the mesh makes.
 	Certificates string
