@@ -270,7 +270,8 @@ func (a *attack) hold(ctx context.Context, address string, text []byte) string {
 		return "no connection"
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 	if _, err := conn.Write(text); err != nil {
 		return "closed"
 	}

@@ -38,14 +38,16 @@ func roles() []role {
 
 // setup is what the process of a tenant is told, as JSON.
 type setup struct {
-	Role string
+	Role string `json:"role"`
 	mesh.Addresses
-	// Certificates are those of the authority of API servers, and of the mesh, by identity.
-	Callers, Mesh map[string]pki.Pair
+	// Callers are certificates of API servers, and Mesh those of the mesh's own authority, by identity.
+	Callers map[string]pki.Pair `json:"callers"`
+	Mesh    map[string]pki.Pair `json:"mesh"`
 	// Authority is the certificate of the mesh's authority, as PEM.
-	Authority []byte
+	Authority []byte `json:"authority"`
 	// Documents and Outcomes are files that the process writes.
-	Documents, Outcomes string
+	Documents string `json:"documents"`
+	Outcomes  string `json:"outcomes"`
 }
 
 // tenantProcess is a tenant as the arena sees it.

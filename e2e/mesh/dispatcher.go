@@ -191,6 +191,12 @@ func (d *Dispatcher) Profile(ctx context.Context, length time.Duration) ([]byte,
 	return []byte(profile), err
 }
 
+// Heap is what is in memory after a collection of garbage, for `go tool pprof`. It needs the argument --pprof.
+func (d *Dispatcher) Heap(ctx context.Context) ([]byte, error) {
+	profile, err := d.get(ctx, "/debug/pprof/heap?gc=1")
+	return []byte(profile), err
+}
+
 // HasMetric is an error unless the dispatcher's metrics hold the line.
 func (d *Dispatcher) HasMetric(ctx context.Context, line string) error {
 	metrics, err := d.Metrics(ctx)

@@ -43,8 +43,8 @@ type Authority struct {
 // Pair is a certificate and its private key, both as PEM. The holder must not
 // change the bytes.
 type Pair struct {
-	Cert []byte
-	Key  []byte
+	Cert []byte `json:"cert"`
+	Key  []byte `json:"key"`
 }
 
 // NewAuthority makes an authority whose common name is name.

@@ -100,7 +100,7 @@ func gateStages(p packages) []stage {
 			{Name: "e2e-2", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
 		stage{{
-			Name: "e2e-other", Dir: "e2e", Tests: []string{"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./kube", "./netns", "./pki", "./process"},
+			Name: "e2e-other", Dir: "e2e", Tests: []string{"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process"},
 			EachTest: true,
 		}},
 		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
