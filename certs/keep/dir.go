@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 
 const (
 	lockFile                = ".lock"
+	pendingFile             = ".pending" // in the directory of a Secret: the files of a write that has begun, as JSON
 	dirMode     os.FileMode = 0o700
 	publicMode  os.FileMode = 0o644
 	privateMode os.FileMode = 0o600
@@ -27,8 +29,10 @@ const (
 
 // Dir is a Store of directories, each with the files of one Secret, as a Pod has it mounted. One pass at a time uses it.
 type Dir struct {
-	path string
-	lock *os.File
+	path   string
+	lock   *os.File
+	write  func(file string, data []byte, mode os.FileMode) error // certs.WriteFile; a test ends in between
+	remove func(file string) error                                // os.Remove
 }
 
 var _ Store = (*Dir)(nil)
@@ -46,14 +50,36 @@ func OpenDir(path string) (*Dir, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is in use by another run, wait for its end: %w", path, err), lock.Close())
 	}
-	return &Dir{path: path, lock: lock}, nil
+	return &Dir{path: path, lock: lock, write: certs.WriteFile, remove: os.Remove}, nil
 }
 
 // Close unlocks the directory.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// Read implements [Store]. Files whose names begin with a dot are no part of a Secret.
+// Read implements [Store]. Files whose names begin with a dot are no part of a Secret. A write that a crash has left unfinished is finished first.
 func (d *Dir) Read(_ context.Context, name string) (Secret, error) {
+	secret, err := d.read(name)
+	if err != nil {
+		return secret, err
+	}
+	pending, err := os.ReadFile(filepath.Join(d.path, name, pendingFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return secret, nil
+	}
+	var files map[string][]byte
+	if err == nil {
+		err = json.Unmarshal(pending, &files)
+	}
+	if err == nil {
+		err = d.replace(secret, files)
+	}
+	if err != nil {
+		return secret, fmt.Errorf("finishing a write of %s: %w", name, err)
+	}
+	return d.read(name)
+}
+
+func (d *Dir) read(name string) (Secret, error) {
 	secret := Secret{Name: name}
 	entries, err := os.ReadDir(filepath.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +103,8 @@ func (d *Dir) Read(_ context.Context, name string) (Secret, error) {
 	return secret, nil
 }
 
-// Write implements [Store]. Each file is replaced whole: the bundle first, and a certificate before its key. A crash in between leaves
-// a certificate that does not fit its key. Of a leaf the next pass issues another one.
+// Write implements [Store]. All files are written down in one first, so that after a crash in between Read finishes the write: a certificate that does
+// not fit its key would else be an authority that a person has to mend. Each file is replaced whole: the bundle first, and a certificate before its key.
 func (d *Dir) Write(ctx context.Context, secret Secret) error {
 	old, err := d.Read(ctx, secret.Name)
 	if err != nil {
@@ -91,26 +117,39 @@ func (d *Dir) Write(ctx context.Context, secret Secret) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(secret.Files)) { // ca.crt, next.*, tls.*
+	pending, err := json.Marshal(secret.Files)
+	if err != nil {
+		return err
+	}
+	if err := d.write(filepath.Join(dir, pendingFile), pending, privateMode); err != nil {
+		return err
+	}
+	return d.replace(old, secret.Files)
+}
+
+// replace makes the files of a Secret those of a pending write, whatever part of it is done, and ends it.
+func (d *Dir) replace(old Secret, files map[string][]byte) error {
+	dir := filepath.Join(d.path, old.Name)
+	for _, name := range slices.Sorted(maps.Keys(files)) { // ca.crt, next.*, tls.*
 		mode := publicMode
 		if strings.HasSuffix(name, ".key") {
 			mode = privateMode
 		}
-		if before, exists := old.Files[name]; exists && bytes.Equal(before, secret.Files[name]) {
+		if before, exists := old.Files[name]; exists && bytes.Equal(before, files[name]) {
 			continue
 		}
-		if err := certs.WriteFile(filepath.Join(dir, name), secret.Files[name], mode); err != nil {
+		if err := d.write(filepath.Join(dir, name), files[name], mode); err != nil {
 			return err
 		}
 	}
 	for name := range old.Files {
-		if _, kept := secret.Files[name]; !kept {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		if _, kept := files[name]; !kept {
+			if err := d.remove(filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return d.remove(filepath.Join(dir, pendingFile))
 }
 
 // version is a digest of all files.
