@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -45,7 +46,13 @@ const takeover = 4 * Interval
 // keeps runs a dispatcher, which reads the authorities from a file, until the test ends.
 func (s *apiServer) keeps(t *testing.T, id, file string) *Keeper {
 	t.Helper()
-	objects, problems := configtest.Decode("mesh.yaml", []byte(strings.Replace(judged, "FILE", file, 1)))
+	return s.keepsLogged(t, id, strings.Replace(judged, "FILE", file, 1), nil)
+}
+
+// keepsLogged is keeps of documents, with a log.
+func (s *apiServer) keepsLogged(t *testing.T, id, documents string, log *slog.Logger) *Keeper {
+	t.Helper()
+	objects, problems := configtest.Decode("mesh.yaml", []byte(documents))
 	snapshot, more := config.Compile("one", objects)
 	if err := append(problems, more...).Err(); err != nil {
 		t.Fatal(err)
@@ -59,7 +66,7 @@ func (s *apiServer) keeps(t *testing.T, id, file string) *Keeper {
 	now := Generation{Snapshot: snapshot, Clusters: clusters, Fresh: true, Next: make(chan struct{})}
 	api, client := s.client(id)
 	k, err := New(Options{
-		ID: id, Metrics: prometheus.NewRegistry(), Generation: func() Generation { return now },
+		ID: id, Logger: log, Metrics: prometheus.NewRegistry(), Generation: func() Generation { return now },
 		API: func(context.Context, string) (*rest.Config, *http.Client, error) { return api, client, nil },
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -59,6 +60,7 @@ type entries struct {
 	rotation rotation
 	planned  planned
 	failure  string    // of the last attempt, so that each is logged once
+	wider    []string  // warnings of the last attempt that has compared the entries, of which each is logged once
 	warned   time.Time // when a break-glass was logged last; zero without one
 }
 
@@ -193,7 +195,7 @@ func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]r
 	if err == nil && (dryRun || unchanged(changes)) {
 		e.seen, e.wanted = seen, nil
 		for _, c := range changes {
-			e.wanted = append(e.wanted, registrar.Change{Object: c.Object, Action: c.Action})
+			e.wanted = append(e.wanted, registrar.Change{Object: c.Object, Action: c.Action, WithoutConditions: c.WithoutConditions})
 		}
 	}
 	return changes, err
@@ -260,6 +262,10 @@ func (e *entries) note(now Generation, o outcome) {
 	e.k.attempts.WithLabelValues(e.cluster, o.result).Inc()
 	s := State{Cluster: e.cluster, Leads: o.leads, True: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
 	s.planned = e.planned
+	if o.err == nil {
+		e.warnOfWider(o.changes)
+	}
+	s.Wider = e.wider
 	if now.Snapshot != nil {
 		s.Digest = now.Snapshot.Revision()
 		if o.result != resultUnchanged || !e.planned.settled() { // else the entries are those of all hooks, also of hooks that need none
@@ -283,6 +289,21 @@ func (e *entries) note(now Generation, o outcome) {
 		e.log.Warn("the entries of the cluster are not kept", "error", failure)
 	}
 	e.failure = failure
+}
+
+// warnOfWider logs that the API server does not keep the conditions of entries, when that is seen first.
+func (e *entries) warnOfWider(changes []registrar.Change) {
+	var wider []string
+	for i := range changes {
+		warning := changes[i].Warning()
+		if warning == "" {
+			continue
+		}
+		if wider = append(wider, warning); !slices.Contains(e.wider, warning) {
+			e.log.Warn("the entries of the cluster are wider than planned", "warning", warning)
+		}
+	}
+	e.wider = wider
 }
 
 // warnOfBreakGlass logs a break-glass in the cluster when it is seen first, each minute, and when an attempt sees that it has ended.

@@ -76,6 +76,8 @@ type State struct {
 	Err error
 	// At is the end of that attempt.
 	At time.Time
+	// Wider are warnings about entries that bring more requests than planned, since the API server drops matchConditions.
+	Wider []string
 
 	planned planned
 	lacking []*match.Hook // of the configuration that they were compared with last

@@ -21,6 +21,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
 	version int
+	older   bool           // drops matchConditions, as Kubernetes before 1.28 does
 	stored  int            // writes of webhook configurations that were not dry
 	writes  map[string]int // of webhook configurations, dry or not, by dispatcher
 }
@@ -79,6 +80,11 @@ func (s *apiServer) do(dispatcher, method, path string, sent map[string]any, dry
 	}
 	if strings.Contains(path, "webhookconfigurations") {
 		s.writes[dispatcher]++
+		for _, w := range webhooksOf(sent) {
+			if s.older {
+				delete(w.(map[string]any), "matchConditions")
+			}
+		}
 		if !dry {
 			s.stored++
 		}
@@ -87,6 +93,11 @@ func (s *apiServer) do(dispatcher, method, path string, sent map[string]any, dry
 		s.store(path, now, sent)
 	}
 	return http.StatusOK, sent
+}
+
+func webhooksOf(object map[string]any) []any {
+	all, _ := object["webhooks"].([]any)
+	return all
 }
 
 // store puts an object in the place of the one that is there, nil for none.

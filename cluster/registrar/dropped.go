@@ -1,6 +1,9 @@
 package registrar
 
 import (
+	"fmt"
+	"strings"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -18,6 +21,17 @@ func withoutConditions(sent, stored runtime.Object) (names []string) {
 		}
 	}
 	return names
+}
+
+// Warning says that the API server does not keep the conditions of entries, and how to mend it; empty if it keeps all.
+func (c *Change) Warning() string {
+	if len(c.WithoutConditions) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: the API server has dropped the matchConditions of %s, as Kubernetes before 1.28 does: these entries also bring "+
+		"leases, events and whatever else conditions leave out, and while the mesh is down those that fail closed refuse it; "+
+		"leave namespaces out by a namespaceSelector of each hook, name groups and resources in rules, or upgrade the cluster",
+		c.Object, strings.Join(c.WithoutConditions, ", "))
 }
 
 // sentEntry is an entry of either kind.

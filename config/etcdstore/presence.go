@@ -66,6 +66,8 @@ type Status struct {
 	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`
 	// EntriesBehindMore names the other such clusters.
 	EntriesBehindMore []string `json:"entriesBehindMore,omitempty"`
+	// EntriesWider lists the clusters whose entries bring more requests than planned, up to a limit.
+	EntriesWider []EntriesWider `json:"entriesWider,omitempty"`
 	// Follows describes the clusters whose webhook configurations this dispatcher follows.
 	Follows []Follow `json:"follows,omitempty"`
 	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.
@@ -131,6 +133,14 @@ type EntriesBehind struct {
 	// number of the others.
 	Lacking     []string `json:"lacking,omitempty"`
 	LackingMore int      `json:"lackingMore,omitempty"`
+}
+
+// EntriesWider says why the entries of a cluster bring more requests than planned.
+type EntriesWider struct {
+	// Cluster is its name.
+	Cluster string `json:"cluster"`
+	// Message is the reason, for one of the objects.
+	Message string `json:"message"`
 }
 
 // The reasons of a pending hook.

@@ -24,6 +24,25 @@ const CodeEntriesBehind = "entries-behind"
 // CodeEntriesNotKept is the code of a finding about such a Cluster: the mesh could not read or write its entries.
 const CodeEntriesNotKept = "entries-not-kept"
 
+// CodeEntriesWider is the code of a finding about such a Cluster: its API server does not keep the conditions of the entries.
+const CodeEntriesWider = "entries-wider"
+
+// entriesWider returns the findings about the entries of a cluster that bring more requests than planned, each once.
+func (m *meshState) entriesWider(key config.Key) (found config.Problems) {
+	if key.Kind != kinds.ClusterKind {
+		return nil
+	}
+	for i := range m.dispatchers {
+		for _, w := range m.dispatchers[i].EntriesWider {
+			finding := config.Problem{Severity: match.SeverityWarning, Code: CodeEntriesWider, Key: key, Message: w.Message}
+			if w.Cluster == key.Name && !slices.Contains(found, finding) {
+				found = append(found, finding)
+			}
+		}
+	}
+	return found
+}
+
 // entriesBehind returns the finding about the entries of a cluster that the mesh keeps; none if each dispatcher sees that they are those
 // of its configuration.
 func (m *meshState) entriesBehind(key config.Key) config.Problems {

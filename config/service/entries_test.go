@@ -81,6 +81,28 @@ func TestEntriesThatTheMeshHasNotWrittenAreFoundOnTheirCluster(t *testing.T) {
 	}
 }
 
+func TestEntriesThatBringMoreThanPlannedAreFoundOnTheirCluster(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\n"+
+		"spec: {identities: [a], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}\n")
+	for _, id := range []string{"one", "two"} { // both say the same
+		f.hang(id, etcdstore.Status{ID: id, EntriesWider: []etcdstore.EntriesWider{{Cluster: "west", Message: "a"}, {Cluster: "east", Message: "b"}}})
+	}
+	a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range a.GetObject().GetFindings() {
+		if x.GetCode() == "entries-wider" {
+			got = append(got, x.GetMessage())
+		}
+	}
+	if diff := cmp.Diff([]string{"b"}, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
 // TestAHookIsEffectiveOnceItsEntriesBringItsRequests: what dispatchers judge by does not help for requests that do not come.
 func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 	f := newFixture(t)

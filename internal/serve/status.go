@@ -47,6 +47,7 @@ func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
 	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
 	s.EntriesBehind, s.EntriesBehindMore = reportBehind(entriesBehind(c, a.kept()))
+	s.EntriesWider = reportWider(a.kept())
 	s.Follows = reportFollows(a.follows())
 	if p := a.live.Permitted(); p != nil {
 		s.StaleUntil = p.Until
@@ -66,7 +67,8 @@ func sameStatus(a, b *etcdstore.Status) bool {
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
 		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
 		reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) &&
-		slices.Equal(a.EntriesBehindMore, b.EntriesBehindMore) && reflect.DeepEqual(a.Follows, b.Follows)
+		slices.Equal(a.EntriesBehindMore, b.EntriesBehindMore) && reflect.DeepEqual(a.Follows, b.Follows) &&
+		slices.Equal(a.EntriesWider, b.EntriesWider)
 }
 
 // pendingHooks are the pending hooks for the report.
@@ -207,6 +209,19 @@ func reportBehind(all []behind) (reported []etcdstore.EntriesBehind, more []stri
 		reported = append(reported, r)
 	}
 	return reported, more
+}
+
+// reportWider are the entries that bring more requests than planned, for the report.
+func reportWider(known []keeper.State) (reported []etcdstore.EntriesWider) {
+	for i := range known {
+		for _, why := range known[i].Wider {
+			if len(reported) < maxBehind {
+				message := strings.ToValidUTF8(why[:min(len(why), maxBehindMessage)], "")
+				reported = append(reported, etcdstore.EntriesWider{Cluster: known[i].Cluster, Message: message})
+			}
+		}
+	}
+	return reported
 }
 
 func (a *app) entryDrifts() []dispatcher.EntryDrift {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,13 +80,9 @@ func writeAgain(ctx context.Context, to *registrar.Registrar, cluster, name stri
 // warnWithoutConditions warns of entries whose conditions the API server does not keep.
 func warnWithoutConditions(notes io.Writer, changes []registrar.Change) {
 	for _, c := range changes {
-		if len(c.WithoutConditions) == 0 {
-			continue
+		if warning := c.Warning(); warning != "" {
+			fmt.Fprintf(notes, "warning: %s\n", warning)
 		}
-		fmt.Fprintf(notes, "warning: %s: the API server has dropped the matchConditions of %s, as Kubernetes before 1.28 does: these entries also bring "+
-			"leases, events and whatever else conditions leave out, and while the mesh is down those that fail closed refuse it; "+
-			"leave namespaces out by a namespaceSelector of each hook, name groups and resources in rules, or upgrade the cluster\n",
-			c.Object, strings.Join(c.WithoutConditions, ", "))
 	}
 }
 
