@@ -29,8 +29,8 @@ func rotation(t *testing.T, dir *keep.Dir, crashAt int) (writes []string, change
 	config := newWorld(t).config
 	config.Leaves = config.Leaves[:1]
 	begin := config.Now()
-	for _, age := range []time.Duration{0, 241, 249, 257} { // days
-		config.Now = func() time.Time { return begin.Add(age * day) }
+	for _, age := range []int{0, 241, 249, 257} { // days
+		config.Now = func() time.Time { return begin.AddDate(0, 0, age) }
 		report, err := keep.Run(t.Context(), dir, config)
 		writes = append(writes, report.Writes...)
 		if errors.Is(err, errCrash) {
