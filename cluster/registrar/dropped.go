@@ -23,7 +23,7 @@ func withoutConditions(sent, stored runtime.Object) (names []string) {
 	return names
 }
 
-// Warning says that the API server does not keep the conditions of entries, and how to mend it; empty if it keeps all.
+// Warning names the entries whose conditions the API server does not keep, and the remedy; empty if it keeps all.
 func (c *Change) Warning() string {
 	if len(c.WithoutConditions) == 0 {
 		return ""
