@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 )
 
 // ServerTLS returns a configuration for a server that takes the newest files at every handshake: its certificate and
@@ -91,7 +90,7 @@ func (r *Reloader) verifyServer(state tls.ConnectionState, serverName string) er
 		Roots: authorities, Intermediates: intermediates, DNSName: serverName, CurrentTime: r.options.Now(),
 	})
 	if err != nil {
-		return fmt.Errorf("server certificate: %w", err)
+		return r.distrust(state.PeerCertificates[0], serverName, err)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/telemetry"
 )
 
@@ -82,7 +83,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 		return nil, err
 	}
 	known := func(name string) credentials.TransportCredentials {
-		return checkedLink{credentials.NewTLS(mesh.ClientTLS(name))}
+		return checkedLink{connect.NewCredentials(mesh, name)}
 	}
 	if b.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, nil, log); err != nil {
 		return nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/certs"
@@ -33,10 +32,11 @@ Roles the others. --context takes both from the settings file: "portcullis confi
 // MeshAddress is a running mesh and how to be let in.
 type MeshAddress struct {
 	readyFile     string
-	Server        string // host:port
-	CA, cert, key string // PEM files
-	bridge        string // URL of the listener for API servers, of the ready file
-	name          string // that the certificate has to have; empty means the host of Server
+	Server        string       // host:port
+	CA, cert, key string       // PEM files
+	bridge        string       // URL of the listener for API servers, of the ready file
+	name          string       // that the certificate has to have; empty means the host of Server
+	credentials   *Credentials // of the newest Dial
 }
 
 // Bind makes the flags.
@@ -136,10 +136,11 @@ func (t *MeshAddress) Dial(largest int) (*grpc.ClientConn, error) {
 		CertFile: t.cert, KeyFile: t.key, CAFile: t.CA,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("certificates for %s: %w", t.Server, err)
+		return nil, fmt.Errorf("certificates for %s: %w; %s", t.Server, err, lookFurther)
 	}
+	t.credentials = NewCredentials(files, t.serverName())
 	conn, err := grpc.NewClient("passthrough:///"+t.Server,
-		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientTLS(t.serverName()))),
+		grpc.WithTransportCredentials(t.credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largest)))
 	if err != nil {
 		return nil, fmt.Errorf("--server %s: %w", t.Server, err)
@@ -182,6 +183,8 @@ func (t *MeshAddress) Use(ctx context.Context, timeout time.Duration, use func(c
 		return err
 	case s.Code() == codes.Unimplemented:
 		return fmt.Errorf("%s does not know this call: it is older than this command", t.Server)
+	case t.Refusal(err) != nil:
+		return t.Refusal(err)
 	case s.Code() == codes.DeadlineExceeded:
 		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.Server, s.Message())
 	case s.Code() == codes.Unavailable:
@@ -193,6 +196,19 @@ func (t *MeshAddress) Use(ctx context.Context, timeout time.Duration, use func(c
 	}
 	return told
 }
+
+// Refusal is why a call over the channel of Dial had no answer, if that was the TLS of the connection, and else nil.
+func (t *MeshAddress) Refusal(err error) error {
+	if code := status.Code(err); t.credentials == nil || code != codes.Unavailable && code != codes.DeadlineExceeded {
+		return nil
+	}
+	if refused := t.credentials.Err(); refused != nil {
+		return fmt.Errorf("%s: %w; %s", t.Server, refused, lookFurther)
+	}
+	return nil
+}
+
+const lookFurther = "`portcullis check` with the same flags looks at all certificates"
 
 // saysNo reports whether a code of gRPC is an answer, and not the lack of one.
 func saysNo(code codes.Code) bool {

@@ -100,6 +100,8 @@ func (c *serveStaleCommand) advise(err error) error {
 	switch {
 	case err == nil || !ok:
 		return err
+	case c.mesh.Refusal(err) != nil:
+		return c.mesh.Refusal(err)
 	case s.Code() == codes.Unavailable:
 		return fmt.Errorf("%s does not answer: %s", c.mesh.Server, s.Message())
 	}

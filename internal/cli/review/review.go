@@ -242,9 +242,11 @@ func (c *command) advise(err error) error {
 	switch {
 	case message != s.Message():
 		return refusedError{message}
+	case c.mesh.Refusal(err) != nil:
+		return c.mesh.Refusal(err)
 	case s.Code() == codes.Unavailable:
-		return fmt.Errorf("no mesh answers at %s: check that it runs, that this is its listener for hosts, "+
-			"and that --ca, --cert and --key are those it trusts (%s)", address, message)
+		return fmt.Errorf("no mesh answers at %s: check that it runs, and that this is its listener for hosts (%s)",
+			address, message)
 	case s.Code() == codes.Unimplemented:
 		return fmt.Errorf("%s serves no reviews over gRPC: name the listener for hosts (serve --listen-hosts) (%s)", address, message)
 	case s.Code() == codes.DeadlineExceeded:

@@ -229,12 +229,12 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 				other := clitest.StartMesh(t, clitest.Sample)
 				i.ClientCert, i.ClientKey = other.ClientCert, other.ClientKey
 			},
-			want: "--ca, --cert and --key are those it trusts",
+			want: `client.crt (identity "kube-apiserver", issued by "test")`,
 		},
 		"the mesh's certificate is of another authority": {
 			judge:  clitest.Sample,
 			change: func(t *testing.T, i *clitest.MeshFiles) { i.CA = clitest.StartMesh(t, clitest.Sample).CA },
-			want:   "--ca, --cert and --key are those it trusts",
+			want:   "this client does not trust the server",
 		},
 		"it is another gRPC server": {want: "name the listener for hosts"},
 		"nothing comes in time": {
