@@ -14,6 +14,7 @@ const maxConstantCost = 1000
 type constants struct {
 	env        *cel.Env // nil until needed
 	kubernetes *cel.Env // with the functions of kube-apiserver; nil until needed
+	programs   map[string]*program
 }
 
 // isFalse evaluates an expression of which every variable is unknown: one that is false then is false always. What needs more

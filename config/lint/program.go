@@ -18,8 +18,20 @@ type program struct {
 	cel.Program
 }
 
-// program reads an expression in the environment of kube-apiserver; nil if it cannot be read.
+// program reads an expression in the environment of kube-apiserver, once; nil if it cannot be read.
 func (c *constants) program(expression string) *program {
+	p, known := c.programs[expression]
+	if !known {
+		if c.programs == nil {
+			c.programs = map[string]*program{}
+		}
+		p = c.newProgram(expression)
+		c.programs[expression] = p
+	}
+	return p
+}
+
+func (c *constants) newProgram(expression string) *program {
 	if c.kubernetes == nil {
 		env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Env(environment.StoredExpressions)
 		if err != nil {

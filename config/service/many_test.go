@@ -91,9 +91,10 @@ func BenchmarkTenThousandObjects(b *testing.B) {
 type synced struct {
 	grpc.ServerStreamingServer[configv1.WatchResponse]
 
-	ctx  context.Context
-	stop context.CancelFunc
-	puts int
+	ctx     context.Context
+	stop    context.CancelFunc
+	puts    int
+	objects map[string]*configv1.ConfigObject // by name, if it is made
 }
 
 func (s *synced) Context() context.Context { return s.ctx }
@@ -102,6 +103,9 @@ func (s *synced) Send(r *configv1.WatchResponse) error {
 	switch r.GetType() {
 	case configv1.WatchResponse_TYPE_PUT:
 		s.puts++
+		if s.objects != nil {
+			s.objects[r.GetObject().GetKey().GetName()] = r.GetObject()
+		}
 	case configv1.WatchResponse_TYPE_SYNCED:
 		s.stop()
 	default:

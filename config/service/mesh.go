@@ -40,14 +40,20 @@ func (s *Service) openState(ctx context.Context) (m *meshState, leave func(), er
 
 // readMesh reads the state for a caller that may read.
 func (s *Service) readMesh(ctx context.Context) (*meshState, error) {
+	st, err := s.readFor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.gather(ctx, st)
+}
+
+// readFor reads the configuration for a caller that may read.
+func (s *Service) readFor(ctx context.Context) (*storedState, error) {
 	st, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead(); err != nil {
-		return nil, err
-	}
-	return s.gather(ctx, st)
+	return st, st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
 }
 
 // gather adds the reports of the dispatchers and hosts to the configuration.
@@ -70,9 +76,11 @@ func (s *Service) gather(ctx context.Context, st *storedState) (_ *meshState, er
 		}
 	}
 	m.byKey = make(map[config.Key]config.Problems, len(m.problems)+len(m.live.Problems))
+	known := make(map[config.Problem]bool, len(m.problems)+len(m.live.Problems))
 	for _, p := range slices.Concat(m.problems, m.live.Problems) {
-		if known := m.byKey[p.Key]; !slices.Contains(known, p) {
-			m.byKey[p.Key] = append(known, p)
+		if !known[p] {
+			known[p] = true
+			m.byKey[p.Key] = append(m.byKey[p.Key], p)
 		}
 	}
 	return m, nil

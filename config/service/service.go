@@ -94,6 +94,9 @@ type Service struct {
 	roles    *roleCache
 	applies  *applyQueue
 
+	watching chan struct{} // held while watched is read and made
+	watched  *watched      // of the latest listing; nil before the first watch
+
 	mu      sync.Mutex   // guards what follows
 	last    *storedState // the latest that was read; nil before the first
 	decoder *etcdstore.Decoder
@@ -126,7 +129,7 @@ func New(o Options) (*Service, error) {
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
-		roles: newRoleCache(), applies: newApplyQueue(), decoder: etcdstore.NewDecoder(o.Decoder),
+		roles: newRoleCache(), applies: newApplyQueue(), watching: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
 	}, nil
 }
 

@@ -23,11 +23,14 @@ var errStopping = status.Error(codes.Unavailable, "this dispatcher is stopping: 
 
 // openStream admits a stream. end has to be called when it is over.
 func (s *Service) openStream(ctx context.Context) (end func(), err error) {
-	_, leave, err := s.openState(ctx)
+	leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer leave() // a stream is counted among the streams
+	if _, err := s.readFor(ctx); err != nil {
+		return nil, err
+	}
 	select {
 	case <-s.stopping:
 		return nil, errStopping

@@ -100,6 +100,32 @@ func TestAReaderThatIsTooSlowLosesItsStream(t *testing.T) {
 	}
 }
 
+// TestWatchesShareTheirObjects compares the messages themselves: what a watch keeps of the configuration, it keeps with all other watches.
+func TestWatchesShareTheirObjects(t *testing.T) {
+	f := newFixture(t)
+	watched := func() map[string]*configv1.ConfigObject {
+		ctx, stop := context.WithCancel(context.WithValue(t.Context(), caller{}, "root"))
+		defer stop()
+		w := &synced{ctx: ctx, stop: stop, objects: map[string]*configv1.ConfigObject{}}
+		if err := f.Watch(&configv1.WatchRequest{}, w); status.Code(err) != codes.Canceled {
+			t.Fatal(err)
+		}
+		return w.objects
+	}
+	f.applied("root", policy("changes", "failurePolicy: Fail")+"\n---\n"+policy("stays", "failurePolicy: Fail"))
+	first, second := watched(), watched()
+	f.applied("root", policy("changes", "failurePolicy: Ignore"))
+	third := watched()
+	for name, changed := range map[string]bool{"changes": true, "stays": false} {
+		if first[name] == nil || first[name] != second[name] {
+			t.Errorf("%s: two watches of one listing have an object each", name)
+		}
+		if (first[name] != third[name]) != changed {
+			t.Errorf("%s: after a change of another object it is the same message: %v", name, first[name] == third[name])
+		}
+	}
+}
+
 func TestADrainEndsStreams(t *testing.T) {
 	f := newFixture(t)
 	s, client, _ := f.served(0)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -12,6 +13,16 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
+// watched are the objects of one listing of the configuration, which all watches share: their number multiplies neither the work of a listing nor
+// the memory of the objects.
+type watched struct {
+	*meshState
+
+	listing <-chan struct{}
+	// An object that has not changed is that of the listing before. They are not written.
+	objects map[config.Key]*configv1.ConfigObject
+}
+
 // Watch implements configv1.ConfigServiceServer. It compares states whenever this dispatcher has listed its configuration
 // again. It does not send a change that is undone in between, so that the messages for a slow reader are bounded.
 func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingServer[configv1.WatchResponse]) error {
@@ -21,50 +32,87 @@ func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	defer end()
-	var last *meshState
+	var last *watched
 	for {
 		live := s.o.Live.Configuration()
-		m, err := s.readMesh(ctx)
+		listing := live.Next()
+		w, err := s.watch(ctx, listing)
 		if err != nil {
 			return err
 		}
 		var news []*configv1.WatchResponse
-		if last == nil || !m.equal(last) {
-			news = changes(sent, m, r)
+		if w != last {
+			news = changes(sent, w, r)
 		}
 		if last == nil {
 			news = append(news, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED})
 		}
-		last = m
+		last = w
 		for _, change := range news {
 			if err := send(s, stream, change); err != nil {
 				return err
 			}
 		}
-		if err := next(ctx, s, live.Next()); err != nil {
+		if err := next(ctx, s, listing); err != nil {
 			return err
 		}
 	}
 }
 
-// changes returns the messages from the objects that were sent to those of a state, and updates the former.
-func changes(sent map[config.Key]*configv1.ConfigObject, m *meshState, r *configv1.WatchRequest) []*configv1.WatchResponse {
-	var out []*configv1.WatchResponse
-	there := map[config.Key]bool{}
+// watch returns the objects for a caller that may read. The first watch that asks after a listing makes them.
+func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched, error) {
+	st, err := s.readFor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.watching <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+	defer func() { <-s.watching }()
+	last := s.watched
+	if last != nil && last.listing == listing && last.state == st.state {
+		return last, nil
+	}
+	m, err := s.gather(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	s.watched = &watched{meshState: m, listing: listing, objects: m.objectsSince(last)}
+	return s.watched, nil
+}
+
+// objectsSince returns all objects. Those that look as before are the same messages.
+func (m *meshState) objectsSince(last *watched) map[config.Key]*configv1.ConfigObject {
+	if last != nil && m.equal(last.meshState) {
+		return last.objects
+	}
+	all := map[config.Key]*configv1.ConfigObject{}
 	for _, key := range m.keys() {
+		all[key] = m.object(key)
+		if last != nil && proto.Equal(all[key], last.objects[key]) {
+			all[key] = last.objects[key]
+		}
+	}
+	return all
+}
+
+// changes returns the messages from the objects that were sent to those of a listing, and updates the former.
+func changes(sent map[config.Key]*configv1.ConfigObject, w *watched, r *configv1.WatchRequest) []*configv1.WatchResponse {
+	var out []*configv1.WatchResponse
+	for _, key := range config.SortedKeys(w.objects) {
 		if r.GetKind() != "" && r.GetKind() != key.Kind || r.GetName() != "" && r.GetName() != key.Name {
 			continue
 		}
-		there[key] = true
-		o := m.object(key)
-		if before := sent[key]; before == nil || !proto.Equal(before, o) {
+		if o, before := w.objects[key], sent[key]; before == nil || before != o && !proto.Equal(before, o) {
 			sent[key] = o
 			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_PUT, Object: o})
 		}
 	}
 	puts := len(out)
 	for key, o := range sent {
-		if !there[key] {
+		if w.objects[key] == nil {
 			delete(sent, key)
 			out = append(out, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_DELETED, Object: o})
 		}
