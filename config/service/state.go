@@ -66,6 +66,9 @@ func (s *Service) readStore(ctx context.Context) (*storedState, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.last != nil && s.last.state.Revision == state.Revision {
+		return s.last, nil // another call has decoded it meanwhile
+	}
 	objects, problems := s.decoder.Decode(state)
 	st := &storedState{state: state, problems: problems, objects: make(map[config.Key]config.Object, len(objects))}
 	for i := range objects {

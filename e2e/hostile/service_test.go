@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"google.golang.org/grpc"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -37,11 +39,12 @@ spec: {role: author, identities: [tenant], namePrefixes: [tenant-], clusters: [t
 			})
 			watchers := a.dials(tenantName, 20)
 			a.act(300, func(ctx context.Context, n int) string {
-				watch, err := configv1.NewConfigServiceClient(watchers[n%len(watchers)]).Watch(ctx, &configv1.WatchRequest{})
-				for err == nil {
-					_, err = watch.Recv()
+				client := configv1.NewConfigServiceClient(watchers[n%len(watchers)])
+				if n%2 == 0 {
+					return code(follow(client.Watch(ctx, &configv1.WatchRequest{})))
 				}
-				return code(err)
+				never := map[string]string{"etcd": "1000000000"}
+				return code(follow(client.Wait(ctx, &configv1.WaitRequest{Revision: &configv1.Revision{Sources: never}})))
 			})
 			a.act(8, func(ctx context.Context, _ int) string {
 				_, err := client.List(ctx, &configv1.ListRequest{})
@@ -50,6 +53,14 @@ spec: {role: author, identities: [tenant], namePrefixes: [tenant-], clusters: [t
 			a.ends = append(a.ends, func() { a.deleteAll(client) })
 		},
 	}
+}
+
+// follow reads a stream to its end.
+func follow[T any](stream grpc.ServerStreamingClient[T], err error) error {
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	return err
 }
 
 // deleteAll deletes all that the tenant has applied.
