@@ -293,6 +293,9 @@ func (d *document) decode(into any) bool {
 		if fieldErr := kjson.FieldError(nil); errors.As(err, &fieldErr) {
 			path = fieldErr.FieldPath()
 			message = strings.TrimSuffix(message, " "+strconv.Quote(path))
+			if strings.HasPrefix(message, "unknown field") {
+				message += suggestField(reflect.TypeOf(into), path)
+			}
 		}
 		d.fault(CodeField, path, message)
 	}

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // readKinds are the kinds that are read, for messages.
@@ -145,7 +148,26 @@ func (h head) item() head {
 
 // unread says why a kind is not read.
 func unread(h head) string {
-	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds
+	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds + suggestKind(h)
+}
+
+// suggestKind ends the error of a kind that is not read with the one that is written nearly so, or with the version that it has.
+func suggestKind(h head) string {
+	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
+	webhooks := []string{validatingKind, mutatingKind}
+	for _, version := range []struct {
+		name  string
+		kinds []string
+	}{{kinds.APIVersion, ours}, {admissionregistrationV1, webhooks}, {admissionregistrationV1alpha1, []string{externalHooksKind}}} {
+		if slices.Contains(version.kinds, h.Kind) { // but a Role of another group, which is one of RBAC
+			group, _, _ := strings.Cut(version.name, "/")
+			if !strings.HasPrefix(h.APIVersion, group+"/") && len(suggest.Nearest(h.APIVersion, []string{version.name})) == 0 {
+				return ""
+			}
+			return "; did you mean " + strconv.Quote(h.Kind+" of "+version.name) + "?"
+		}
+	}
+	return suggest.DidYouMean(h.Kind, append(append(ours, webhooks...), externalHooksKind))
 }
 
 // warnClosed warns about hooks that fail closed and may not begin so: Kubernetes 1.7 let none (spec of its dynamic

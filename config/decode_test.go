@@ -123,7 +123,7 @@ items:
 `,
 			objects: []string{"Cluster/a@5"},
 			problems: []string{
-				`f.yaml:13: Cluster "b": items[1].spec.identity: unknown field`,
+				`f.yaml:13: Cluster "b": items[1].spec.identity: unknown field; did you mean "identities"?`,
 				`f.yaml:17: Cluster "d": items[2].metadata: duplicate field: it stands on line 16 already`,
 				`f.yaml:19: List: items[3].kind: a List in a List is not read: put its items into the outer one`,
 				`f.yaml:20: items[4]: wrong type: it is a number, and must be a mapping`,
@@ -136,7 +136,7 @@ items:
 				"---\n" + strings.Replace(goodRoute, "stream: {}\n  hosts: [\"spiffe://mesh/imagepolicy\"]", "hedge:\n    after: 31s\n    percent: 0", 1),
 			objects: []string{},
 			problems: []string{
-				`f.yaml:9: HookRoute "a": spec.hedge.percents: unknown field`,
+				`f.yaml:9: HookRoute "a": spec.hedge.percents: unknown field; did you mean "percent"?`,
 				`f.yaml:18: HookRoute "imagepolicy": spec.hedge: Forbidden: only hosts have other replicas to ask: add ` + "`stream: {}`" + `, or remove the hedge`,
 				`f.yaml:19: HookRoute "imagepolicy": spec.hedge.after: Invalid value: "31s": must be between 1ms and 30s`,
 				`f.yaml:20: HookRoute "imagepolicy": spec.hedge.percent: Invalid value: 0: must be between 1 and 50; remove the hedge to have none`,
@@ -189,14 +189,14 @@ items:
 			name:     "An unknown field of a List is refused with the whole List.",
 			data:     "apiVersion: v1\nkind: List\nitem: []\n",
 			objects:  []string{},
-			problems: []string{"f.yaml:3: List: item: unknown field"},
+			problems: []string{`f.yaml:3: List: item: unknown field; did you mean "items"?`},
 		},
 		{
 			name: "An unknown field is named with its line; case matters.",
 			data: strings.Replace(strings.Replace(goodHook, "sideEffects", "SideEffects", 1), "apiGroups", "apiGroup", 1), objects: []string{},
 			problems: []string{
-				`f.yaml:8: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].SideEffects: unknown field`,
-				`f.yaml:10: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules[0].apiGroup: unknown field`,
+				`f.yaml:8: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].SideEffects: unknown field; did you mean "sideEffects"?`,
+				`f.yaml:10: ValidatingWebhookConfiguration "imagepolicy": webhooks[0].rules[0].apiGroup: unknown field; did you mean "apiGroups"?`,
 			},
 		},
 		{
@@ -285,7 +285,8 @@ items:
 			objects: []string{},
 			problems: []string{
 				`f.yaml:1: Pod "p": apiVersion: Pod of v1 is not read: ` + streams,
-				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read: " + streams,
+				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read: " + streams +
+					`; did you mean "ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1"?`,
 				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: ValidatingWebhookConfigurationList of admissionregistration.k8s.io/v2 is not read: " + streams,
 			},
 		},
@@ -302,6 +303,26 @@ items:
 				t.Error("problems (-want +got):\n" + diff)
 			}
 		})
+	}
+}
+
+func TestMisspeltFieldsAndKindsAreSuggested(t *testing.T) {
+	const head = "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: a}\n"
+	for data, want := range map[string]string{
+		head + "spec: {configuration: a, steam: {}}": `spec.steam: unknown field; did you mean "stream"?`,
+		head + "spce: {}":                                                           `spce: unknown field; did you mean "spec"?`,
+		strings.Replace(head, "name", "naem", 1):                                    `metadata.naem: unknown field; did you mean "name"?`,
+		head + "spec: {configuration: a, hedge: {aftr: 1s}}":                        `spec.hedge.aftr: unknown field; did you mean "after"?`,
+		head + "spec: {configuration: a, qqqqqqqq: 1}":                              "spec.qqqqqqqq: unknown field",
+		strings.Replace(head, "HookRoute", "HookRoutes", 1):                         `did you mean "HookRoute"?`,
+		strings.Replace(head, "HookRoute", "hookroute", 1):                          `did you mean "HookRoute"?`,
+		strings.Replace(head, "dev/v1", "dev/v1beta1", 1):                           `did you mean "HookRoute of portcullis.dev/v1"?`,
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: a}": "and lists of webhook configurations",
+	} {
+		_, problems := decode("f.yaml", []byte(data))
+		if all := strings.Join(lines(problems), "\n") + "\n"; !strings.Contains(all, want+"\n") {
+			t.Errorf("%s:\n%s\nwant %q", data, all, want)
+		}
 	}
 }
 

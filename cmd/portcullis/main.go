@@ -46,12 +46,11 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(
+	return cli.Group(root,
 		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), serve.NewAdaptCommand(), review.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
 		check.NewCommand(), analyze.NewCommand(), analyze.NewTop(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),
 		cluster.NewCommand(), certs.NewCommand(), host.NewCommand(), cli.NewVersionCommand(),
 	)
-	return root
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -53,7 +54,7 @@ func (st *storedState) removal(key config.Key, by access, expected string, now t
 		return nil, status.Errorf(codes.FailedPrecondition, "%s comes from the source %s: remove it there (%s)", key, other.Source, other.Origin())
 	}
 	if old == nil {
-		return nil, notFound(key)
+		return nil, notFound(key, append(slices.Collect(maps.Keys(st.state.Records)), slices.Collect(maps.Keys(st.others))...))
 	}
 	o, ok := st.objects[key]
 	if !ok {

@@ -3,6 +3,8 @@ package service
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +80,7 @@ func (st *storedState) refuseRemoval(key config.Key, by access) error {
 	}
 	o, ok := st.others[key]
 	if !ok {
-		return notFound(key)
+		return notFound(key, slices.Collect(maps.Keys(st.others)))
 	}
 	if err := by.mayWrite(&o); err != nil {
 		return err

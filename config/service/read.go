@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // defaultChanges is the limit of ListChanges for a request without one.
@@ -30,15 +31,23 @@ func (s *Service) Get(ctx context.Context, r *configv1.GetRequest) (*configv1.Ge
 	if bad := m.byKey[key]; len(bad) > 0 {
 		return nil, status.Errorf(codes.NotFound, "no version of %s is in force: %s", key, bad[0].String())
 	}
-	return nil, notFound(key)
+	return nil, notFound(key, m.keys())
 }
 
 func requestedKey(k *configv1.ConfigKey) config.Key {
 	return config.Key{Kind: k.GetKind(), Name: k.GetName()}
 }
 
-func notFound(key config.Key) error {
-	return status.Errorf(codes.NotFound, "there is no %s: `portcullis get %s` lists what there is", key, key.Kind)
+// notFound is the error of an object that is not among the known ones.
+func notFound(key config.Key, known []config.Key) error {
+	var names []string
+	for _, k := range known {
+		if k.Kind == key.Kind {
+			names = append(names, k.Name)
+		}
+	}
+	slices.Sort(names)
+	return status.Errorf(codes.NotFound, "there is no %s: `portcullis get %s` lists what there is%s", key, key.Kind, suggest.DidYouMean(key.Name, names))
 }
 
 // List implements configv1.ConfigServiceServer.

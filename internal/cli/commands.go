@@ -102,11 +102,12 @@ func (d *DryRun) Set(word string) error {
 func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(commands...)
 	cmd.DisableFlagsInUseLine = true
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("there is no %q; `%s --help` lists what there is", cmd.CommandPath()+" "+args[0], cmd.CommandPath())
+			return noCommand(cmd, args[0])
 		}
-		return cmd.Help()
+		return nil
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }

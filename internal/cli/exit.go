@@ -50,6 +50,7 @@ func Refused(err error) error {
 
 // Run executes a command and returns the exit code of the process.
 func Run(ctx context.Context, root *cobra.Command) int {
+	root.SetFlagErrorFunc(flagError)
 	return exitCode(root.ExecuteContext(ctx), root.ErrOrStderr())
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 const envPrefix = "PORTCULLIS_"
@@ -151,7 +153,7 @@ func (s *sources) applyVariables(contextChosen bool) error {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("variable %s: %w", variable(f.Name), err))
+			errs = append(errs, fmt.Errorf("variable %s: %w", variable(f.Name), valueError(f, value, err)))
 		}
 	})
 	return errors.Join(errs...)
@@ -190,7 +192,8 @@ func (s *sources) applyFile() error {
 		switch {
 		case f == nil && anyCommandHas(s.cmd.Root(), key.flag):
 		case f == nil:
-			errs = append(errs, s.settings.errorAt(key.value, "no command has a flag --%s; see --help", key.flag))
+			errs = append(errs, s.settings.errorAt(key.value, "no command has a flag --%s; see --help%s", key.flag,
+				suggest.DidYouMean(key.flag, flagNames(s.cmd.Root()))))
 		case f.Changed, meshIsNamed && slices.Contains(meshFlags(), key.flag):
 		default:
 			if err := setFlag(f, key.value); err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // Keys of a settings file that are no flags.
@@ -139,7 +141,8 @@ func (s *Settings) parseContexts(n *yaml.Node) error {
 		for _, key := range flags {
 			switch {
 			case !slices.Contains(allowed, key.flag):
-				errs = append(errs, s.errorAt(key.value, "a context has no %q: use %s", key.flag, strings.Join(allowed, ", ")))
+				errs = append(errs, s.errorAt(key.value, "a context has no %q: use %s%s", key.flag, strings.Join(allowed, ", "),
+					suggest.DidYouMean(key.flag, allowed)))
 			case key.value.Kind != yaml.ScalarNode || key.value.Value == "":
 				errs = append(errs, s.errorAt(key.value, "%s takes one value", key.flag))
 			}
@@ -187,7 +190,7 @@ func (s *Settings) Context(name string) (Context, error) {
 	case len(names) == 0:
 		return Context{}, fmt.Errorf("there is no context %q: settings %s has no contexts", name, s.File)
 	}
-	return Context{}, fmt.Errorf("there is no context %q: settings %s has %s", name, s.File, strings.Join(names, ", "))
+	return Context{}, fmt.Errorf("there is no context %q: settings %s has %s%s", name, s.File, strings.Join(names, ", "), suggest.DidYouMean(name, names))
 }
 
 // Values are the values of a context by the names of flags, with absolute paths if that of dir is.
@@ -283,7 +286,7 @@ func setFlag(f *pflag.Flag, value *yaml.Node) error {
 	case value.Kind == yaml.MappingNode:
 		return errors.New("takes a value, or a list of lines that begin with \"- \", not names with values")
 	case value.Kind == yaml.ScalarNode:
-		return f.Value.Set(value.Value)
+		return valueError(f, value.Value, f.Value.Set(value.Value))
 	case !several:
 		return errors.New("takes one value, not a list")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
+	shadowcli "github.com/portcullis-mesh/portcullis/internal/cli/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -32,7 +33,14 @@ func TestAnalyzeNamesTheHookTheHostAndThePhase(t *testing.T) {
 	}
 	r.prints(0, command(), "", nil, `CLUSTER HOOK CALLS P50 P99 FAILED WAITED ADDED QUEUE WIRE HOST WEBHOOK APPLY\n`,
 		`dev policy\.example\.com 6 \d\S*s \d\S*s 0 100% \d\S*s \S+ \S+ \d+(\.\d+)?m?s - -\n`)
-	r.prints(0, command(), "", []string{"--cluster", "other"}, `no review was judged`)
+	r.prints(cli.ExitDenied, command(), "", []string{"--cluster", "dve"}, `there is no Cluster/dve: .*; did you mean "dev"\?`)
+	r.prints(cli.ExitDenied, command(), "", []string{"--slowest", "3", "--cluster", "prod-9"}, `there is no Cluster/prod-9`)
+	r.prints(cli.ExitDenied, command(), "", []string{"--hook", "polcy.example.com"}, `there is no hook "polcy.example.com" .*; did you mean "policy.example.com"\?`)
+	r.prints(cli.ExitDenied, analyze.NewTop(), "", []string{"clusters", "--once", "--cluster", "dve"}, `did you mean "dev"\?`)
+	r.prints(cli.ExitDenied, analyze.NewTop(), "", []string{"hosts", "--once", "--cluster", "deev"}, `did you mean "dev"\?`)
+	r.prints(cli.ExitDenied, shadowcli.NewCommand(), "", []string{"report", "--cluster", "dv"}, `did you mean "dev"\?`)
+	r.prints(cli.ExitDenied, configcli.NewBypass(), "", []string{"off", "--cluster", "dve"}, `did you mean "dev"\?`)
+	r.prints(cli.ExitDenied, configcli.NewDelete(), "", []string{"cluster", "devv"}, `did you mean "dev"\?`)
 	r.prints(0, command(), "", []string{"-o", "json", "--hook", "policy.example.com"}, `"clusters": `, `"calls": 6`, `"host": "\d+\.\d+m?s"`, `"waited": 1`)
 	r.prints(0, command(), "", []string{"--slowest", "2"},
 		`BEGUN TOOK CLUSTER STAGE OPERATION RESOURCE NAMESPACE NAME OUTCOME SLOWEST HOOK UID\n`,

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
@@ -145,7 +146,7 @@ func TestApplySaysWhereAndWhat(t *testing.T) {
 	file := clitest.Write(t, "hooks.yaml", strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1))
 	clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--ready-file", ready).Ends(t, cli.ExitDenied, "hooks.yaml:9", "webhooks[0].sideEffects")
 	clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "dispatchers, hosts, hooks, changes or staged")
+	clitest.Execute(t, configcli.NewGet(), nil, "pods", "--ready-file", ready).Fails(t, `there is no kind "pods"`, "or dispatchers, hosts, hooks, changes, staged")
 	clitest.Execute(t, configcli.NewDelete(), nil, "vwc", "none", "--ready-file", ready).Ends(t, cli.ExitDenied, "there is no ValidatingWebhookConfiguration/none")
 }
 
@@ -198,4 +199,16 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 func TestAMeshWithoutConfigServiceIsOlder(t *testing.T) {
 	ready := clitest.StartMesh(t, clitest.Sample).File(t)
 	clitest.Execute(t, configcli.NewGet(), nil, "--ready-file", ready).Fails(t, "does not know this call: it is older than this command")
+}
+
+// TestServerThatIsAnotherListenerIsNamed: people copy the port that API servers call.
+func TestServerThatIsAnotherListenerIsNamed(t *testing.T) {
+	r := newRotated(t)
+	address := strings.TrimPrefix(r.info.Bridge, "https://")
+	want := address + " is a listener for HTTP, as that for the JSON of API servers is (serve --listen, often port 8443): " +
+		"--server wants the listener for hosts (serve --listen-hosts, often port 8444)"
+	r.run(configcli.NewGet(), "", "--server", address).Fails(t, want)
+	r.run(analyze.NewCommand(), "", "--server", address).Fails(t, want)
+	r.run(reviewcli.NewCommand(), clitest.Review, "-f", "-", "--stage", "validate", "--server", address).Fails(t, want)
+	r.run(configcli.NewGet(), "", "--server", strings.TrimPrefix(r.info.Admin, "http://")).Fails(t, "speaks plain HTTP at this port")
 }

@@ -127,6 +127,11 @@ func (c *command) printing(args []string) (func(context.Context, meshOf, io.Writ
 	return c.report, nil
 }
 
+// known returns an error if there is no cluster or hook of the names that were given.
+func (c *command) known(ctx context.Context, m meshOf) error {
+	return mesh.Known(ctx, m.Config, c.cluster, c.hook)
+}
+
 // report prints where time went.
 func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
 	// Of all clusters and hooks: what one of them takes is compared with the others.
@@ -141,6 +146,11 @@ func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
 		&analysisv1.ListShadowsRequest{Cluster: c.cluster, Hook: c.hook, Since: request.GetSince()})
 	if err != nil {
 		return err
+	}
+	if len(r.Clusters) == 0 || c.hook != "" && len(r.Hooks)+len(r.Shadows) == 0 {
+		if err := c.known(ctx, m); err != nil {
+			return err
+		}
 	}
 	return printer.Print(out, c.output, r, func() error { return c.print(r, notes, out) })
 }
@@ -228,6 +238,11 @@ func (c *command) listSlowest(ctx context.Context, m meshOf, out io.Writer) erro
 	})
 	if err != nil {
 		return err
+	}
+	if len(found) == 0 {
+		if err := c.known(ctx, m); err != nil {
+			return err
+		}
 	}
 	sortByTime(found)
 	found = found[:min(len(found), c.slowest)]

@@ -136,6 +136,9 @@ func (c *command) comparison() (func(context.Context, meshOf, io.Writer) error, 
 			}
 			reports[i] = Reported(all)
 			if m.Notes = io.Discard; len(reports[i].Clusters) == 0 { // the first time wrote them
+				if err := c.known(ctx, m); err != nil {
+					return err
+				}
 				return fmt.Errorf("no review was judged from %s to %s ago: there is nothing to compare with", w.from, w.until)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -49,18 +50,17 @@ type top struct {
 
 // NewTop returns "top".
 func NewTop() *cobra.Command {
-	group := &cobra.Command{
-		Use:   "top",
-		Short: "Show live which hooks, hosts or clusters have most to do, are slowest, or fail",
-		Long: `Top asks every dispatcher of the mesh again and again, and shows rates, times and failures of the last minutes. It needs no Prometheus.
-On a terminal it writes over what it showed before. "portcullis analyze" says what stands out, and why.`,
-		Example: "  portcullis top hooks\n  portcullis top hosts --sort rate\n  portcullis top clusters -o json",
-	}
-	return cli.Group(group,
+	byHook := []string{"added", "rate", "p50", "p99", "failed", "waited"}
+	group := newTop("top", "Show live which hooks, hosts or clusters have most to do, are slowest, or fail", `
+Top asks every dispatcher of the mesh again and again, and shows rates, times and failures of the last minutes. It needs no Prometheus.
+On a terminal it writes over what it showed before. Alone it shows hooks. "portcullis analyze" says what stands out, and why.`, topHooks, byHook...)
+	group.Example = "  portcullis top\n  portcullis top hosts --sort rate\n  portcullis top clusters -o json"
+	showHooks := group.RunE
+	cli.Group(group,
 		newTop("hooks", "Show the hooks that reviews wait for", `
 RATE, P50, P99 and FAILED are of calls, of all clusters or of --cluster. WAITED is the share of the reviews of the stage in which the
 review waited for this hook and no other, and ADDED how much of the mean review that was.`,
-			topHooks, "added", "rate", "p50", "p99", "failed", "waited"),
+			topHooks, byHook...),
 		newTop("hosts", "Show the sessions of hosts, and how many of their slots are in use", `
 Each line is a session of an instance with one dispatcher. RATE and FAILED are of its calls; P50 and P99 are those of "portcullis get
 hosts", of its latest calls. SLOTS are in use and in all; SHARE is the part that is in use.`,
@@ -70,6 +70,8 @@ RATE, P50, P99 and FAILED are of reviews. HELD is the mean wait for a fresh conf
 the request, and MOST ADDED BY the hook that reviews waited for most.`,
 			topClusters, "p99", "rate", "p50", "failed"),
 	)
+	group.RunE = showHooks
+	return group
 }
 
 // newTop returns a command. It sorts by the first of the words by default.
@@ -104,6 +106,9 @@ func (t *top) run(cmd *cobra.Command, _ []string) error {
 	return t.repeat.run(cmd, t.output, func(ctx context.Context, out, notes io.Writer) error {
 		return use(ctx, &t.mesh, t.timeout, notes, func(ctx context.Context, m meshOf) error {
 			found, err := t.read(ctx, t, m)
+			if err == nil && !slices.ContainsFunc(found.rows, func(r row) bool { return r.by["rate"] > 0 }) {
+				err = mesh.Known(ctx, m.Config, t.cluster, "")
+			}
 			if err != nil {
 				return err
 			}

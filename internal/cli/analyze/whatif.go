@@ -81,6 +81,9 @@ func (c *command) prediction() (func(context.Context, meshOf, io.Writer) error, 
 			return cli.Refused(fmt.Errorf("--what-if %w", err))
 		}
 		if len(predictions) == 0 {
+			if err := c.known(ctx, m); err != nil {
+				return err
+			}
 			fmt.Fprintf(m.Notes, "no review is kept of the last %s\n", c.since)
 		}
 		w := &WhatIf{Changes: c.whatIf, Predictions: []Prediction{}}

@@ -96,7 +96,8 @@ func (c *deleteCommand) run(cmd *cobra.Command, args []string) error {
 func (c *deleteCommand) keys(cmd *cobra.Command, args []string) ([]*configv1.ConfigKey, error) {
 	switch {
 	case len(c.files) == 0:
-		return keysNamed(args)
+		keys, err := keysNamed(args)
+		return keys, besideKinds(cmd, err)
 	case len(args) > 0:
 		return nil, errors.New("objects are named by arguments or by files, not by both")
 	}

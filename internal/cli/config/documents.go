@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // configureUsage is the part of help texts about the mesh and the exit codes.
@@ -111,7 +114,42 @@ func manifests(objects []config.Object) []*admissionv1.Object {
 	return out
 }
 
-var errNoKind = errors.New("there is no kind")
+// noKindError is about a word that names no kind.
+type noKindError struct {
+	word string
+	also []string // words that the command takes beside kinds
+}
+
+// Error implements [error].
+func (e *noKindError) Error() string {
+	words := append(slices.Sorted(maps.Keys(kindNames)), e.also...)
+	text := "use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), hookroute (hr), cluster or role"
+	if len(e.also) > 0 {
+		text += ", or " + strings.Join(e.also, ", ")
+	}
+	return fmt.Sprintf("there is no kind %q: %s%s", e.word, text, suggest.DidYouMean(strings.ToLower(e.word), words))
+}
+
+// besideKinds adds to an error about a word that a command takes more than kinds.
+func besideKinds(cmd *cobra.Command, err error) error {
+	if e := (*noKindError)(nil); errors.As(err, &e) {
+		return &noKindError{word: e.word, also: otherWords(cmd)}
+	}
+	return err
+}
+
+// otherWords are what a command takes in the place of a kind.
+func otherWords(cmd *cobra.Command) []string {
+	switch cmd.Name() {
+	case "get":
+		return []string{"dispatchers", "hosts", "hooks", "changes", mesh.StagedArg}
+	case "explain":
+		return []string{"hook", mesh.StagedArg}
+	case "delete":
+		return []string{mesh.StagedArg}
+	}
+	return nil
+}
 
 // kindNames are the kinds by the names that people type.
 var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never written
@@ -130,9 +168,7 @@ func kindNamed(text string) (string, error) {
 			return kind, nil
 		}
 	}
-	return "", fmt.Errorf("%w %q: "+
-		"use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), hookroute (hr), cluster or role",
-		errNoKind, text)
+	return "", &noKindError{word: text}
 }
 
 // completeKinds completes the first argument, a kind. Names are the mesh's, which the shell does not ask.
@@ -141,15 +177,7 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "hookroute", "cluster", "role"}
-	switch cmd.Name() {
-	case "get":
-		words = append(words, "dispatchers", "hosts", "hooks", "changes", mesh.StagedArg)
-	case "explain":
-		words = append(words, "hook", mesh.StagedArg)
-	case "delete":
-		words = append(words, mesh.StagedArg)
-	}
-	return words, cobra.ShellCompDirectiveNoFileComp
+	return append(words, otherWords(cmd)...), cobra.ShellCompDirectiveNoFileComp
 }
 
 // keyNamed parses KIND NAME or KIND/NAME.

@@ -71,7 +71,7 @@ func (c *explainCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	key, err := keyNamed(args)
 	if err != nil {
-		return err
+		return besideKinds(cmd, err)
 	}
 	return c.mesh.Config(cmd.Context(), c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		e, err := explain(ctx, client, key)

@@ -14,7 +14,6 @@ import (
 
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
@@ -46,7 +45,7 @@ func (c *explainCommand) hook(cmd *cobra.Command, name string) error {
 			return err
 		}
 		if len(report.Hooks) == 0 {
-			return cli.Refused(fmt.Errorf("there is no hook %q in force: `portcullis get hooks` lists them, and `portcullis get` what is not valid", name))
+			return mesh.Known(ctx, client, "", name)
 		}
 		shadows, err := c.shadows(ctx, conn, report)
 		if err != nil {

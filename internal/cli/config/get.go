@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -87,23 +86,24 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	if names, ok := mesh.StagedNames(args); ok {
 		return c.staged(cmd, names, timeout)
 	}
-	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
-		show := c.show(cmd, client)
-		if others := c.others(show, args); others != nil {
-			if c.selector != "" {
-				return fmt.Errorf("-l: %s have no labels, only objects of the configuration have", args[0])
-			}
-			return others(ctx)
-		}
-		which, err := selected(args)
-		if err == nil {
+	others := showOthers(args)
+	if others != nil && c.selector != "" {
+		return fmt.Errorf("-l: %s have no labels, only objects of the configuration have", args[0])
+	}
+	var which selection
+	if others == nil {
+		var err error
+		if which, err = selected(args); err == nil {
 			which, err = which.labelled(c.selector)
 		}
-		switch {
-		case errors.Is(err, errNoKind):
-			return fmt.Errorf("%w, or dispatchers, hosts, hooks, changes or staged", err)
-		case err != nil:
-			return err
+		if err != nil {
+			return besideKinds(cmd, err)
+		}
+	}
+	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
+		show := c.show(cmd, client)
+		if others != nil {
+			return others(show, ctx)
 		}
 		if c.watch {
 			return watchObjects(ctx, show, which)
@@ -112,20 +112,20 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// others shows what arguments name that is no object of the configuration; nil if they name objects.
-func (c *getCommand) others(show *mesh.Show, args []string) func(context.Context) error {
+// showOthers shows what arguments name that is no object of the configuration; nil if they name objects.
+func showOthers(args []string) func(*mesh.Show, context.Context) error {
 	if len(args) != 1 {
 		return nil
 	}
 	switch strings.TrimSuffix(strings.ToLower(args[0]), "s") {
 	case "dispatcher":
-		return show.Dispatchers
+		return (*mesh.Show).Dispatchers
 	case "change":
-		return show.Changes
+		return (*mesh.Show).Changes
 	case "host":
-		return show.Hosts
+		return (*mesh.Show).Hosts
 	case "hook":
-		return show.Hooks
+		return (*mesh.Show).Hooks
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,10 +182,10 @@ func (t *MeshAddress) Use(ctx context.Context, timeout time.Duration, use func(c
 	switch {
 	case err == nil || !ok:
 		return err
-	case s.Code() == codes.Unimplemented:
-		return fmt.Errorf("%s does not know this call: it is older than this command", t.Server)
 	case t.Refusal(err) != nil:
 		return t.Refusal(err)
+	case s.Code() == codes.Unimplemented:
+		return fmt.Errorf("%s does not know this call: it is older than this command", t.Server)
 	case s.Code() == codes.DeadlineExceeded:
 		return fmt.Errorf("%s has not answered in time (--timeout): %s", t.Server, s.Message())
 	case s.Code() == codes.Unavailable:
@@ -197,8 +198,12 @@ func (t *MeshAddress) Use(ctx context.Context, timeout time.Duration, use func(c
 	return told
 }
 
-// Refusal is why a call over the channel of Dial had no answer, if that was the TLS of the connection, and else nil.
+// Refusal is why a call over the channel of Dial had no answer, if that was the TLS of the connection or an address of another listener, and else nil.
 func (t *MeshAddress) Refusal(err error) error {
+	if speaksHTTP(status.Convert(err).Message()) {
+		return fmt.Errorf("%s is a listener for HTTP, as that for the JSON of API servers is (serve --listen, often port 8443): "+
+			"--server wants the listener for hosts (serve --listen-hosts, often port 8444)", t.Server)
+	}
 	if code := status.Code(err); t.credentials == nil || code != codes.Unavailable && code != codes.DeadlineExceeded {
 		return nil
 	}
@@ -209,6 +214,13 @@ func (t *MeshAddress) Refusal(err error) error {
 }
 
 const lookFurther = "`portcullis check` with the same flags looks at all certificates"
+
+// speaksHTTP reports, by the words of gRPC, whether the answer is that of a server for HTTP and not for gRPC.
+func speaksHTTP(message string) bool {
+	return slices.ContainsFunc([]string{
+		"unexpected HTTP status code received from server", "received unexpected content-type", "missing selected ALPN property",
+	}, func(words string) bool { return strings.Contains(message, words) })
+}
 
 // saysNo reports whether a code of gRPC is an answer, and not the lack of one.
 func saysNo(code codes.Code) bool {

@@ -146,6 +146,9 @@ func (c *command) ask(ctx context.Context, m mesh.Mesh[clients]) (*Report, error
 		r.Dispatchers = append(r.Dispatchers, Dispatcher{p.GetDispatcherId(), p.GetRecordingSince().AsTime()})
 	}
 	r.Hooks = withStates(analyze.Shadows(answers), hooks)
+	if len(r.Hooks) == 0 {
+		return r, mesh.Known(ctx, m.Config, c.cluster, c.hook)
+	}
 	return r, nil
 }
 

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+)
+
+// TestMisspeltWordsAreSuggested: at each depth of the command line.
+func TestMisspeltWordsAreSuggested(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	for line, want := range map[string]string{
+		"gte":                                  `; did you mean "get"?`,
+		"analyse":                              `did you mean "analyze"?`,
+		"clsuter join prod-1":                  `did you mean "cluster"?`,
+		"cluster capabilty":                    "there is no \"portcullis cluster capabilty\"; `portcullis cluster --help` lists what there is; did you mean \"capability\"?",
+		"cluster capabilty new a --for 1":      "there is no \"portcullis cluster capabilty\"; `portcullis cluster --help` lists what there is; did you mean \"capability\"?",
+		"cluster capability nwe prod-1":        `did you mean "new"?`,
+		"certs isue host":                      `did you mean "issue"?`,
+		"xyzzy":                                "there is no \"portcullis xyzzy\"; `portcullis --help` lists",
+		"get --setings x":                      `unknown flag: --setings; did you mean "settings"?`,
+		"cluster capability new --exipres 90d": `unknown flag: --exipres; did you mean "expires"?`,
+		"top hooks --setings s.yaml":           `did you mean "settings"?`,
+		"apply --acknowledg x":                 `did you mean "acknowledge"?`,
+		"store --file x":                       `unknown flag: --file`,
+		"store --forse backup x":               `did you mean "force"?`,
+		"store --force backup x":               `put it behind the command: portcullis store backup`,
+		"get -x":                               "unknown shorthand flag: 'x' in -x; `portcullis get --help`",
+		"lint -o jsno -f .":                    "use ",
+		"analyze --since 10min":                `--since "10min": write a duration with the units h, m and s, as in 2h30m, 10m or 30s; did you mean 10m?`,
+		"analyze --since 1d":                   "did you mean 24h?",
+		"shadow report --since 1week":          "did you mean 168h?",
+		"bypass on --for 30":                   "as in 2h30m, 10m or 30s\n",
+		"top hooks --every soon":               "as in 2h30m, 10m or 30s\n",
+	} {
+		out, code := execute(t, strings.Fields(line)...)
+		if code != cli.ExitError || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", line, code, out, want)
+		}
+	}
+	for _, length := range []string{"2h30m", "10m", "1.5h", "1h0m0s"} {
+		if err := taken([]string{"portcullis", "analyze", "--since", length}); err != nil {
+			t.Errorf("%s: %v", length, err)
+		}
+	}
+}
+
+func TestMisspeltKindsAreSuggested(t *testing.T) {
+	ready := clitest.Write(t, "ready.json", `{"hosts":"127.0.0.1:1","ca":"x","clientCert":"x","clientKey":"x"}`)
+	for line, want := range map[string]string{
+		"get hoooks":            `there is no kind "hoooks": use validatingwebhookconfiguration (vwc), `,
+		"get dispachers":        `did you mean "dispatchers"?`,
+		"get hookrotues a":      `did you mean "hookroute"?`,
+		"get vwx,mwc":           `did you mean "vwc"?`,
+		"get roel/a":            `did you mean "role"?`,
+		"explain hok a":         `did you mean "hook"?`,
+		"delete clustre prod-1": `did you mean "cluster"?`,
+		"delete stagd a":        `did you mean "staged"?`,
+	} {
+		out, code := execute(t, append(strings.Fields(line), "--ready-file", ready)...)
+		if code != cli.ExitError || !strings.Contains(out, want) || !strings.Contains(out, "did you mean") {
+			t.Errorf("%s: exit code %d, %q, want %q", line, code, out, want)
+		}
+	}
+}
+
+func TestMisspeltSettingsAreSuggested(t *testing.T) {
+	for text, want := range map[string]string{
+		"timeuot: 1m\n":                        `no command has a flag --timeuot; see --help; did you mean "timeout"?`,
+		"timeout: 10min\n":                     "did you mean 10m?",
+		"contexts:\n  a:\n    servre: x\n":     `did you mean "server"?`,
+		"contexts:\n  prod: {ready-file: x}\n": `has prod; did you mean "prod"?`,
+	} {
+		inHome(t, text)
+		if out, code := execute(t, "get", "--context", "prdo"); code != cli.ExitError || !strings.Contains(out, want) {
+			t.Errorf("%q: exit code %d, %q, want %q", text, code, out, want)
+		}
+	}
+}
+
+// TestTopAloneIsTopOfHooks: it takes each flag of it, before and behind the name.
+func TestTopAloneIsTopOfHooks(t *testing.T) {
+	root := newRootCommand()
+	top, _, err := root.Find([]string{"top"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks, _, err := root.Find([]string{"top", "hooks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks.Flags().VisitAll(func(f *pflag.Flag) {
+		if mine := top.Flags().Lookup(f.Name); mine == nil || mine.DefValue != f.DefValue || mine.Usage != f.Usage {
+			t.Errorf("--%s: top has %+v, and top hooks %+v", f.Name, mine, f)
+		}
+	})
+	file := clitest.Write(t, "s.yaml", "server: mesh.example.com\n")
+	for _, line := range []string{"top --once", "top --settings " + file, "top --sort p99 -o json", "top hooks --settings " + file, "top --settings " + file + " hooks"} {
+		t.Setenv("PORTCULLIS_SETTINGS", file)
+		if out, code := execute(t, strings.Fields(line)...); code != cli.ExitError || !strings.Contains(out, "--ca is missing") {
+			t.Errorf("%s: exit code %d, %q, want the settings to be read", line, code, out)
+		}
+	}
+	if out, code := execute(t, "top", "hoks"); code != cli.ExitError || !strings.Contains(out, `did you mean "hooks"?`) {
+		t.Errorf("top hoks: exit code %d, %q", code, out)
+	}
+}
