@@ -51,6 +51,9 @@ func (c *Client) checkAddress(a netip.Addr) error {
 			return &networkError{a, "an address of this process"}
 		}
 	}
+	if c.options.Refused != nil && slices.ContainsFunc(c.options.Refused(), func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return &networkError{a, "an address of the mesh, or of --webhook-refuse"}
+	}
 	return nil
 }
 

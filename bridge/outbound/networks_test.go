@@ -26,6 +26,9 @@ func TestAddressesOfThisMachineAndItsLinkAreRefusedUnlessTheOperatorNamesThem(t 
 			&net.IPNet{IP: net.IPv4(10, 1, 2, 3), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.ParseIP("fd00::7"), Mask: net.CIDRMask(64, 128)},
 		}, nil
 	}
+	mesh := func() []netip.Prefix {
+		return []netip.Prefix{netip.MustParsePrefix("10.96.0.9/32"), netip.MustParsePrefix("fd01::9/128"), netip.MustParsePrefix("172.16.0.0/12")}
+	}
 	for address, want := range map[string]string{
 		"127.0.0.1": "loopback", "127.255.255.254": "loopback", "::1": "loopback", "::ffff:127.0.0.1": "loopback",
 		"126.255.255.255": "", "128.0.0.1": "", "::2": "",
@@ -34,15 +37,17 @@ func TestAddressesOfThisMachineAndItsLinkAreRefusedUnlessTheOperatorNamesThem(t 
 		"0.0.0.0": "no address", "0.1.2.3": "no address", "::": "no address", "::ffff:0.0.0.0": "no address", "1.0.0.0": "",
 		"224.0.0.1": "multicast", "239.255.255.255": "multicast", "ff02::1": "multicast", "255.255.255.255": "multicast", "223.255.255.255": "",
 		"10.1.2.3": "of this process", "::ffff:10.1.2.3": "of this process", "fd00::7": "of this process", "10.1.2.4": "", "fd00::8": "",
+		"10.96.0.9": "of the mesh", "::ffff:10.96.0.9": "of the mesh", "10.96.0.10": "", "fd01::9": "of the mesh", "fd01::9%eth0": "of the mesh",
+		"172.16.0.0": "of the mesh", "172.31.255.255": "of the mesh", "172.32.0.0": "", "172.15.255.255": "",
 		"192.168.0.1": "", "100.64.0.1": "", "2001:db8::1": "",
 	} {
 		a := netip.MustParseAddr(address)
-		c := newClient(t, Options{Networks: nowhere(), own: own})
+		c := newClient(t, Options{Networks: nowhere(), Refused: mesh, own: own})
 		var refused *networkError
 		if err := c.checkAddress(a); (want == "") != (err == nil) || err != nil && (!errors.As(err, &refused) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
-		named := newClient(t, Options{Networks: []netip.Prefix{netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen())}, own: own})
+		named := newClient(t, Options{Networks: []netip.Prefix{netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen())}, Refused: mesh, own: own})
 		if err := named.checkAddress(a); err != nil {
 			t.Errorf("%s, which the operator has named: %v", address, err)
 		}

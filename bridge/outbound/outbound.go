@@ -57,6 +57,9 @@ type Options struct {
 	// machine. Each address is compared when it is dialled, after DNS. The operator writes proxies, and addresses of a Resolver that are
 	// not the DNS name of the service: neither is refused.
 	Networks []netip.Prefix
+	// Refused are more networks where webhooks are not called: other parts of the mesh, and those that the operator names. It is called for each
+	// address that is dialled, from any goroutine. Nil means none. Networks has precedence.
+	Refused func() []netip.Prefix
 
 	own    func() ([]net.Addr, error) // the addresses of this machine; nil asks its interfaces
 	limits limits

@@ -153,7 +153,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if a.memory, err = memory.New(memory.Options{Total: c.memoryBudget(), PerCluster: c.clusterMemory}); err != nil {
 		return nil, fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
-	if a.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, a.memory, log); err != nil {
+	if a.webhooks, err = c.webhooks.client(a.webhookOptions(metrics), log); err != nil {
 		return nil, err
 	}
 	if a.codec, err = newCodec(metrics); err != nil {

@@ -85,7 +85,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 	known := func(name string) credentials.TransportCredentials {
 		return checkedLink{connect.NewCredentials(mesh, name)}
 	}
-	if b.webhooks, err = c.webhooks.client(metrics, tracing.Propagator, nil, log); err != nil {
+	if b.webhooks, err = c.webhooks.client(outbound.Options{Metrics: metrics, Propagator: tracing.Propagator}, log); err != nil {
 		return nil, err
 	}
 	if b.tunnels, err = c.tunnels(known, b.webhooks, log); err != nil {

@@ -9,13 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/propagation"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // serviceForm is how an operator writes an entry of the table of services.
@@ -25,6 +22,7 @@ type webhookConfig struct {
 	kubeconfig string
 	services   []string
 	networks   []string
+	refused    []string
 }
 
 func (c *webhookConfig) bind(f *pflag.FlagSet) {
@@ -36,13 +34,13 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.networks, "webhook-network", nil,
 		"IP address or CIDR where webhooks may be called although it is loopback, link-local, multicast or of this machine; may be given several times "+
 			"(default: none; the addresses of --webhook-service are allowed)")
+	f.StringSliceVar(&c.refused, "webhook-refuse", nil,
+		"IP address or CIDR where webhooks are not called, such as the Service or the load balancer of the mesh; may be given several times "+
+			"(default: none; loopback, link-local and multicast addresses, and those of this machine and of the other dispatchers that are known, are refused anyway)")
 }
 
-// client makes the client of webhooks. The answers of conversion webhooks are booked to ledger; nil books nothing.
-func (c *webhookConfig) client(
-	metrics prometheus.Registerer, propagator propagation.TextMapPropagator, ledger *memory.Ledger, log *slog.Logger,
-) (*outbound.Client, error) {
-	o := outbound.Options{Metrics: metrics, Propagator: propagator, Memory: ledger}
+// client makes the client of webhooks: o has all but what the flags say, and Refused are the addresses of the mesh.
+func (c *webhookConfig) client(o outbound.Options, log *slog.Logger) (*outbound.Client, error) {
 	if c.kubeconfig != "" {
 		identities, err := outbound.Kubeconfig(c.kubeconfig)
 		if err != nil {
@@ -58,15 +56,26 @@ func (c *webhookConfig) client(
 	if err != nil {
 		return nil, err
 	}
-	if o.Networks, err = parseNetworks(c.networks); err != nil {
+	if o.Networks, err = parseNetworks("--webhook-network", c.networks); err != nil {
 		return nil, err
+	}
+	refused, err := parseNetworks("--webhook-refuse", c.refused)
+	if err != nil {
+		return nil, err
+	}
+	mesh := o.Refused
+	o.Refused = func() []netip.Prefix {
+		if mesh == nil {
+			return refused
+		}
+		return append(mesh(), refused...)
 	}
 	o.Resolver = outbound.Table{Addresses: table, Next: outbound.ClusterDNS{}}
 	return outbound.New(o)
 }
 
 // parseNetworks reads addresses and CIDRs.
-func parseNetworks(entries []string) ([]netip.Prefix, error) {
+func parseNetworks(flag string, entries []string) ([]netip.Prefix, error) {
 	networks := make([]netip.Prefix, 0, len(entries))
 	var errs []error
 	for _, entry := range entries {
@@ -75,7 +84,7 @@ func parseNetworks(entries []string) ([]netip.Prefix, error) {
 			network, err = address.WithZone("").Unmap().Prefix(address.Unmap().BitLen())
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--webhook-network %q: want an IP address or a CIDR, as in 127.0.0.1 or 127.0.0.0/8", entry))
+			errs = append(errs, fmt.Errorf("%s %q: want an IP address or a CIDR, as in 127.0.0.1 or 127.0.0.0/8", flag, entry))
 		}
 		networks = append(networks, network.Masked())
 	}

@@ -89,7 +89,7 @@ func TestIdentitiesForWebhooksThatCannotBeReadAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := webhookConfig{kubeconfig: file}
-			if _, err := c.client(prometheus.NewRegistry(), nil, nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
+			if _, err := c.client(outbound.Options{Metrics: prometheus.NewRegistry()}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-kubeconfig") {
 				t.Errorf("error = %v", err)
 			}
 		})
@@ -100,7 +100,7 @@ func TestCredentialsThatGoToNoWebhookAreWarnedOf(t *testing.T) {
 	for user, warned := range map[string]bool{"'*'": true, "hooks.example.com": false} {
 		var logs bytes.Buffer
 		c := webhookConfig{kubeconfig: clitest.Write(t, "kubeconfig", "apiVersion: v1\nkind: Config\nusers:\n- {name: "+user+", user: {token: secret}}\n")}
-		client, err := c.client(prometheus.NewRegistry(), nil, nil, slog.New(slog.NewTextHandler(&logs, nil)))
+		client, err := c.client(outbound.Options{Metrics: prometheus.NewRegistry()}, slog.New(slog.NewTextHandler(&logs, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,13 +254,13 @@ func TestWhatOurTypesDoNotKnowIsCounted(t *testing.T) {
 }
 
 func TestNetworksOfWebhooksAreAddressesOrCIDRs(t *testing.T) {
-	got, err := parseNetworks([]string{"127.0.0.1", "127.0.0.1/8", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "fd00::/8"})
+	got, err := parseNetworks("--webhook-network", []string{"127.0.0.1", "127.0.0.1/8", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "fd00::/8"})
 	want := []string{"127.0.0.1/32", "127.0.0.0/8", "::1/128", "fe80::1/128", "10.0.0.1/32", "fd00::/8"}
 	if text := fmt.Sprint(got); err != nil || text != fmt.Sprint(want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	for _, entry := range []string{"localhost", "127.0.0", "127.0.0.1/33", "127.0.0.1:443", "", "*"} {
-		if _, err := parseNetworks([]string{entry}); err == nil || !strings.Contains(err.Error(), "want an IP address or a CIDR") {
+		if _, err := parseNetworks("--webhook-network", []string{entry}); err == nil || !strings.Contains(err.Error(), "want an IP address or a CIDR") {
 			t.Errorf("%q: %v", entry, err)
 		}
 	}
