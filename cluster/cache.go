@@ -234,7 +234,10 @@ func watchInto[L runtime.Object, O metav1.Object, T any](
 			if err == nil {
 				c.watched(begun)
 			}
-			return w, err
+			if err != nil {
+				return nil, err
+			}
+			return answers.Shortened(w), nil
 		},
 	}
 	cache.NewReflectorWithOptions(withoutStreamedList{lw}, example, c, cache.ReflectorOptions{Name: name}).RunWithContext(ctx)

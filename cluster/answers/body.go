@@ -20,10 +20,11 @@ const (
 
 // bound bounds the body of an answer to a request, and books it.
 func (t Transport) bound(request *http.Request, answer *http.Response) error {
-	b := &boundedBody{ReadCloser: answer.Body, most: MaxBytes, mostUnit: MaxBytes, mostParts: MaxParts}
+	b := &boundedBody{ReadCloser: answer.Body, most: MaxBytes, mostUnit: MaxBytes, mostParts: MaxParts, level: 1}
 	switch {
 	case request.URL.Query().Has("watch"):
 		b.most, b.mostUnit, b.mostParts, b.watch = MaxListBytes, MaxItemBytes, MaxItemParts, true
+		b.level = 2
 	case t.ItemByItem:
 		b.most, b.mostUnit, b.mostParts, b.list = MaxListBytes, MaxItemBytes, MaxItemParts, true
 	}
@@ -32,7 +33,10 @@ func (t Transport) bound(request *http.Request, answer *http.Response) error {
 		return fmt.Errorf("reading the answer of the API server: %w", err)
 	}
 	answer.Body = b
-	return nil
+	if b.watch || b.list {
+		return nil
+	}
+	return shortened(answer, b)
 }
 
 // boundedBody returns an error in place of the bytes that go past a bound. One goroutine reads it, and any may close it.
@@ -56,9 +60,11 @@ type boundedBody struct {
 	parts   int   // objects and arrays of it
 	largest int64 // unit so far, in bytes: the buffers of the reader stay as large
 	depth   int
+	level   int  // of the members of an object that may be a Status
 	array   bool // the second level is an array
 	text    bool // inside of a string
 	escaped bool // behind a backslash
+	kind    kindScan
 	err     error
 }
 
@@ -125,12 +131,19 @@ func (b *boundedBody) endUnit() {
 	b.largest = max(b.largest, b.unit)
 	keep := min(b.booked, bytesFactor*b.largest)
 	b.reservation.Shrink(b.booked - keep)
-	b.unit, b.parts, b.booked = 0, 0, keep
+	b.unit, b.parts, b.booked, b.kind = 0, 0, keep, kindScan{}
 }
 
 // scan counts one byte of JSON. Whether it is JSON is left to the decoder.
 func (b *boundedBody) scan(c byte) error {
-	if b.unit++; b.unit > b.mostUnit {
+	b.unit++
+	if b.depth == b.level {
+		b.kind.scan(c, b.text, b.escaped)
+	}
+	switch {
+	case b.kind.status && b.unit > MaxErrorBytes:
+		return fmt.Errorf("a Status in the answer of the API server is larger than %d bytes", MaxErrorBytes)
+	case b.unit > b.mostUnit:
 		return fmt.Errorf("an item or event in the answer of the API server is larger than %d bytes", b.mostUnit)
 	}
 	switch {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 )
 
 // resourceOf is the resource of a kind that is followed.
@@ -64,7 +66,11 @@ func (s *seen) watch(ctx context.Context) {
 				return list, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return resource.Watch(ctx, o)
+				w, err := resource.Watch(ctx, o)
+				if err != nil {
+					return nil, err
+				}
+				return answers.Shortened(w), nil
 			},
 		}
 		both.Go(func() {
