@@ -27,6 +27,8 @@ const (
 	CodeOwnNamespace = registration.CodeOwnNamespace
 	// CodeOwnEntry: a hook is an entry of the mesh itself, which would call itself.
 	CodeOwnEntry = "danger-own-entry"
+	// CodeNoHost: an apply leaves calls of a hook to hosts, and none is connected. Config/service finds it: documents do not tell.
+	CodeNoHost = "danger-no-host"
 )
 
 // everyNamespace is the remedy where hooks would have a namespaceSelector.

@@ -55,7 +55,7 @@ func (s *Service) apply(
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
 		req := &applyRequest{
 			access: accessIn(st), objects: objects, expected: r.GetExpectedResourceVersions(),
-			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
+			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect, offers: s.o.Offers,
 		}
 		if !s.hasStore() {
 			st = st.asStored()

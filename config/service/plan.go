@@ -37,6 +37,7 @@ type applyRequest struct {
 	now          time.Time
 	uid          func() string
 	inspect      func(context.Context, *match.Snapshot, []config.Object, func(config.Key) bool) config.Problems
+	offers       func(*match.Hook) bool // by a connected host; nil if unknown
 }
 
 // applyPlan is the edit of an apply to one state of the store, and the reasons to refuse it. newPlan makes it; nothing
@@ -85,6 +86,7 @@ func newPlan(ctx context.Context, st *storedState, req *applyRequest) *applyPlan
 		}
 	}
 	plan.pend(st, req, snapshot, touched)
+	plan.findNoHosts(st, req, snapshot, touched)
 	for _, p := range req.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
 		switch {
 		case lint.IsDanger(p.Code):

@@ -8,6 +8,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -152,6 +154,52 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 			})
 		}
 	}
+}
+
+// findNoHosts adds a danger for each hook in rotation that fails closed, and that the apply leaves to hosts of which none is connected. A hook
+// that had none before is as it was, and a route that says Immediate has said so.
+func (plan *applyPlan) findNoHosts(st *storedState, req *applyRequest, snapshot *match.Snapshot, touched map[config.Key]bool) {
+	unserved := func(h *match.Hook) bool {
+		return touched[config.KeyOf(h)] && h.Route.Stream && h.FailsClosed() && req.offers != nil && !req.offers(h)
+	}
+	found := slices.DeleteFunc(slices.Clone(snapshot.Hooks()), func(h *match.Hook) bool {
+		r := plan.record(config.KeyOf(h))
+		return !unserved(h) || h.Route.Immediate || r != nil && slices.Contains(r.Pending, h.ID.Name)
+	})
+	if len(found) == 0 {
+		return
+	}
+	before, _ := config.Recompile(st.compiled, "", st.allWith(st.objects))
+	was := map[match.HookID]bool{}
+	for _, h := range before.Hooks() {
+		was[h.ID] = unserved(h)
+	}
+	for _, h := range found {
+		if !was[h.ID] {
+			plan.addDanger(req, config.Problem{
+				Severity: match.SeverityWarning, Code: lint.CodeNoHost, Key: req.changed(h),
+				Message: fmt.Sprintf("hook %q is called and fails closed, and no connected host may serve it: requests that it covers would be "+
+					"refused. Start its host first, or try it with spec.shadow of the HookRoute", h.ID.Name),
+			})
+		}
+	}
+}
+
+// changed is the object of the apply by which a hook changes: its configuration, or else a route.
+func (req *applyRequest) changed(h *match.Hook) config.Key {
+	key := config.KeyOf(h)
+	of := func(key config.Key) bool {
+		return slices.ContainsFunc(req.objects, func(o config.Object) bool { return o.Key == key })
+	}
+	if of(key) {
+		return key
+	}
+	for _, route := range h.RoutedBy {
+		if name := (config.Key{Kind: kinds.HookRouteKind, Name: route}); of(name) {
+			return name
+		}
+	}
+	return key
 }
 
 func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {

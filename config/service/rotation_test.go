@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 
 	"github.com/portcullis-mesh/portcullis/config"
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
@@ -261,5 +262,52 @@ func TestOneTransactionPutsSoManyObjectsInRotation(t *testing.T) {
 		if pending != left {
 			t.Errorf("%d objects are pending, want %d", pending, left)
 		}
+	}
+}
+
+// TestALiveHookIsNotLeftToHostsThatAreNotThere: each apply is the last of some, and no host is connected.
+func TestALiveHookIsNotLeftToHostsThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	closed := strings.ReplaceAll(hooked(validating, https, "a"), "failurePolicy: Ignore", "failurePolicy: Fail")
+	moved := route("r", ", hosts: [one]")
+	for name, test := range map[string]struct {
+		applies []string // "rotated" puts a in rotation; "gone" ends the hosts, which are there first
+		refused bool
+	}{
+		"a webhook moves to a stream":               {[]string{closed, "gone", moved}, true},
+		"both come in one apply":                    {[]string{closed, "gone", closed + "\n---\n" + moved}, true},
+		"a live hook begins to fail closed":         {[]string{hooked(validating, https, "a"), moved, "gone", closed}, true},
+		"it moves to other hosts":                   {[]string{closed, moved, route("r", ", hosts: [nobody]")}, true},
+		"a live hook leaves the shadow":             {[]string{closed, "gone", route("r", ", hosts: [one], shadow: true"), moved}, true},
+		"a precise route takes one of two":          {[]string{strings.ReplaceAll(hooked(validating, https, "a", "b"), "Ignore", "Fail"), "gone", route("r", ", hook: b.example.com, hosts: [one]")}, true},
+		"the host is there":                         {[]string{closed, moved}, false},
+		"it fails open":                             {[]string{hooked(validating, https, "a"), "gone", moved}, false},
+		"it is in shadow":                           {[]string{closed, "gone", route("r", ", hosts: [one], shadow: true")}, false},
+		"the author wants it at once":               {[]string{closed, "gone", route("r", ", hosts: [one], rotation: Immediate")}, false},
+		"it is new, and pending":                    {[]string{"gone", closed + "\n---\n" + moved}, false},
+		"it had no host before":                     {[]string{closed, moved, "gone", route("r", ", hosts: [one], timeout: 2s")}, false},
+		"it had none, and gets other hosts":         {[]string{closed, moved, "gone", route("r", ", hosts: [two]")}, false},
+		"another configuration has none":            {[]string{closed, moved, "gone", strings.Replace(closed, "name: p}", "name: q}", 1)}, false},
+		"it goes back from a stream to the webhook": {[]string{closed, moved, "gone", route("r", ", hosts: [one], clusters: [c]"), closed}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			last := len(test.applies) - 1
+			for _, documents := range test.applies[:last] {
+				if documents == "gone" {
+					f.away = true
+				} else {
+					f.applied("root", documents)
+				}
+			}
+			if !test.refused {
+				f.applied("root", test.applies[last])
+				return
+			}
+			f.refused(codes.FailedPrecondition, "and no connected host may serve it", "root", test.applies[last])
+			f.refused(codes.FailedPrecondition, "--acknowledge danger-no-host", "root", test.applies[last], acknowledging("danger-events"))
+			f.applied("root", test.applies[last], acknowledging("danger-no-host"))
+		})
 	}
 }

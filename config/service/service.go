@@ -62,6 +62,9 @@ type Options struct {
 	// Hosts returns at most limit of the hosts of this dispatcher, in the order of their sessions, from behind a session on, and
 	// whether others follow; of a hook alone unless its name is empty. nil if that is unknown. It may be called concurrently.
 	Hosts func(hook, after string, limit int) (hosts []*configv1.Host, more bool)
+	// Offers reports whether a connected host of this dispatcher offers a hook and may serve it by its route, which need not be in force; nil
+	// if that is unknown. It may be called concurrently.
+	Offers func(*match.Hook) bool
 	// Latencies has where the time of recent reviews went; nil if that is unknown.
 	Latencies *latency.Recorder
 	// Shadows has what hooks in shadow would have done; nil if that is unknown.

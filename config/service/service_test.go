@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
 	"github.com/portcullis-mesh/portcullis/config/store"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -38,6 +39,7 @@ type fixture struct {
 	hosts  []service.HookHosts // of the hooks here
 
 	connected []*configv1.Host // here, by session
+	away      bool             // whether no host offers any hook
 	problems  config.Problems  // of the configuration in force
 	shadows   *shadow.Recorder
 }
@@ -80,6 +82,7 @@ func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer)
 			return identity.Named(who)
 		},
 		ID: "here", Hooks: func() []service.HookHosts { return f.hosts }, Hosts: f.page, Shadows: f.shadows,
+		Offers: func(h *match.Hook) bool { return !f.away && !slices.Contains(h.Route.Hosts, "nobody") },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -70,6 +70,21 @@ func (r *Registry) Hosts(page HostPage) (hosts []HostStatus, more bool) {
 	return hosts, more
 }
 
+// Offers reports whether a connected host offers a hook and may serve it by its route, which need not be in force.
+func (r *Registry) Offers(h *match.Hook) bool {
+	v, offer := r.hooks.Load(), offerOf(h)
+	r.mu.Lock()
+	offering := r.index.offering(map[pool.Digest]pool.Offer{v.digests.Offer(offer): offer})
+	r.mu.Unlock()
+	grant := grantOf(h)
+	for s := range offering {
+		if grant.Includes(s.Peer) && !s.Standing().Leaving {
+			return true
+		}
+	}
+	return false
+}
+
 // servesNamed reports whether a hook of a name is among those of a session.
 func (s *hostSession) servesNamed(name string) bool {
 	for p := range s.Memberships() {

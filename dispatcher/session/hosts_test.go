@@ -8,6 +8,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/identity"
@@ -64,6 +65,31 @@ func TestHostsTellHowTheirSessionsAre(t *testing.T) {
 }
 
 // TestHostsArePagesOfThousandsOfSessions: a listing is complete while sessions come and go, and holds none of their locks for long.
+// TestAHostOffersAHookBeforeThereIsARoute has hosts of the identity "host".
+func TestAHostOffersAHookBeforeThereIsARoute(t *testing.T) {
+	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
+		offers := func(name string, hosts ...string) bool {
+			id := match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE, Name: name}
+			return m.registry.Offers(&match.Hook{ID: id, Route: match.Route{Stream: true, Hosts: hosts}})
+		}
+		if offers("other", "host") {
+			t.Error("no host is connected")
+		}
+		one := m.connect("one", &hostv1.Hello{}, "a", "other")
+		if !offers("other", "x", "host") || !offers("a", "host") || offers("b", "host") || offers("other", "x") || offers("other") {
+			t.Error("a host offers a and other, for routes that name it")
+		}
+		mutates := match.HookID{Stage: admissionv1.Stage_STAGE_MUTATE, Name: "other"}
+		if m.registry.Offers(&match.Hook{ID: mutates, Route: match.Route{Stream: true, Hosts: []string{"host"}}}) {
+			t.Error("it offers to validate")
+		}
+		one.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
+		if offers("other", "host") {
+			t.Error("it leaves")
+		}
+	})
+}
+
 func TestHostsArePagesOfThousandsOfSessions(t *testing.T) {
 	const sessions, page = 10_000, 500
 	r, err := New(Options{})

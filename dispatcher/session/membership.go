@@ -103,9 +103,10 @@ func (r *Registry) assignPools(s *hostSession, v *hookTable, now time.Time) {
 }
 
 // mayServe reports whether the route of a pool's hook lets a host serve it.
-func mayServe(p *pool.Pool, peer identity.Peer) bool {
-	route := &p.Hook().Route
-	return identity.Grant{Names: route.Hosts, Authorities: route.Authorities}.Includes(peer)
+func mayServe(p *pool.Pool, peer identity.Peer) bool { return grantOf(p.Hook()).Includes(peer) }
+
+func grantOf(h *match.Hook) identity.Grant {
+	return identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
 }
 
 // ungranted returns the reason why a peer may not serve any of the hooks.

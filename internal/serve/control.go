@@ -58,7 +58,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	c.service, err = service.New(service.Options{
 		Objects: objects, Status: c.ownStatus, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
-		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Decoder: s.decoder, Latencies: a.latencies,
+		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.registry.Offers, Decoder: s.decoder, Latencies: a.latencies,
 		Shadows: a.shadows, StoreUsage: a.storeUsage(),
 	})
 	if err != nil {
