@@ -61,6 +61,9 @@ type Status struct {
 	// EntryDrifts lists the clusters whose entries were generated from another configuration than the one in force here, up to a
 	// limit.
 	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
+	// EntriesUnseen lists the clusters whose entries the mesh does not keep, and that have hooks, by whose entries no review has come here for
+	// a while, up to a limit.
+	EntriesUnseen []string `json:"entriesUnseen,omitempty"`
 	// EntriesBehind lists the clusters whose entries the mesh keeps, and that this dispatcher does not know to be those of the
 	// configuration in force here, or to be those by which the API servers of the cluster call, up to a limit. Those that failed are last.
 	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`

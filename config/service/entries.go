@@ -17,6 +17,13 @@ import (
 // in force.
 const CodeEntryDrift = "entry-drift"
 
+// CodeEntriesUnseen is the code of a finding about a Cluster whose entries the mesh does not keep: no review came by them lately, so they may
+// be missing, or older than the hooks.
+const CodeEntriesUnseen = "entries-unseen"
+
+// codeRegisterAgain is the code of a finding of an apply: the entries of clusters have to be made again, which the mesh does not do.
+const codeRegisterAgain = "register-again"
+
 // CodeEntriesBehind is the code of a finding about a Cluster with spec.registration: the mesh has not made its entries those of the
 // configuration in force yet.
 const CodeEntriesBehind = "entries-behind"
@@ -164,6 +171,49 @@ func (m *meshState) entryDrift(key config.Key) config.Problems {
 		Message: fmt.Sprintf("its API servers call the mesh by entries that were made from another configuration: %s (seen by %s); %s",
 			describeDrift(first), firstOf(on), remedy),
 	}}
+}
+
+// entriesUnseen returns the finding about a cluster by whose entries no dispatcher has seen a review.
+func (m *meshState) entriesUnseen(key config.Key) config.Problems {
+	if key.Kind != kinds.ClusterKind || len(m.dispatchers) == 0 {
+		return nil
+	}
+	for i := range m.dispatchers {
+		if !slices.Contains(m.dispatchers[i].EntriesUnseen, key.Name) {
+			return nil
+		}
+	}
+	return config.Problems{{
+		Severity: match.SeverityInfo, Code: CodeEntriesUnseen, Key: key,
+		Message: fmt.Sprintf("it has hooks, and no review has come by its entries in the last 10 minutes: `portcullis cluster register %s --diff` "+
+			"shows whether they are there and of these hooks", key.Name),
+	}}
+}
+
+// noteEntries adds a note that names the clusters whose entries lack hooks that the apply adds or changes, and that the mesh does not write.
+func (plan *applyPlan) noteEntries(
+	before map[match.HookID]*match.Hook, all []config.Object, snapshot *match.Snapshot, touched map[config.Key]bool,
+) {
+	changed := slices.DeleteFunc(slices.Clone(snapshot.Hooks()), func(h *match.Hook) bool { return !touched[config.KeyOf(h)] })
+	var clusters []string
+	for i := range all {
+		c, name := all[i].Cluster, all[i].Name
+		if c != nil && c.Spec.Registration == nil && slices.ContainsFunc(changed, func(h *match.Hook) bool {
+			was := before[h.ID]
+			return h.Serves(name) && (was == nil || !was.Serves(name) || !h.BroughtAs(was))
+		}) {
+			clusters = append(clusters, name)
+		}
+	}
+	if len(clusters) == 0 {
+		return
+	}
+	slices.Sort(clusters)
+	plan.notes = append(plan.notes, config.Problem{
+		Severity: match.SeverityInfo, Code: codeRegisterAgain,
+		Message: fmt.Sprintf("the mesh does not keep the entries of %s: their API servers send it no requests of new or changed hooks until you run "+
+			"`portcullis cluster register NAME --apply`, or `join`, for each with its flags of before", firstOf(clusters)),
+	})
 }
 
 func describeDrift(d *etcdstore.EntryDrift) string {

@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -154,5 +156,79 @@ func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+const eastAndKept = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\nspec: {identities: [a]}\n---\n" +
+	"apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: kept}\n" +
+	"spec: {identities: [b], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}"
+
+// TestAnApplySaysWhichEntriesHaveToBeMadeAgain: each apply is the last of some, with a cluster east, and one whose entries the mesh keeps.
+func TestAnApplySaysWhichEntriesHaveToBeMadeAgain(t *testing.T) {
+	t.Parallel()
+	one := hooked(validating, https, "a")
+	for name, tt := range map[string]struct {
+		applies []string
+		want    bool
+	}{
+		"a new hook":                     {[]string{one}, true},
+		"a hook more":                    {[]string{one, hooked(validating, https, "a", "b")}, true},
+		"other rules":                    {[]string{one, strings.ReplaceAll(one, "deployments", "daemonsets")}, true},
+		"another policy":                 {[]string{one, strings.ReplaceAll(one, "Ignore", "Fail")}, true},
+		"a route brings it to a cluster": {[]string{one + "\n---\n" + route("r", ", clusters: [kept]"), route("r", ", clusters: [kept, east]")}, true},
+		"a route leaves the cluster out": {[]string{one + "\n---\n" + route("r", ", clusters: [kept]")}, false},
+		"another address":                {[]string{one, hooked(validating, "{url: 'https://others.example.com'}", "a")}, false},
+		"it moves to a stream":           {[]string{one, route("r", "")}, false},
+		"the same again":                 {[]string{one, one}, false},
+		"a hook less":                    {[]string{hooked(validating, https, "a", "b"), one}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.applied("root", eastAndKept)
+			var last *configv1.ApplyResponse
+			for _, documents := range tt.applies {
+				last = f.applied("root", documents)
+			}
+			var got []string
+			for _, x := range last.GetFindings() {
+				if x.GetCode() == "register-again" {
+					got = append(got, x.GetSeverity()+": "+x.GetMessage())
+				}
+			}
+			var want []string
+			if tt.want {
+				want = []string{"info: the mesh does not keep the entries of east: their API servers send it no requests of new or changed hooks until you run " +
+					"`portcullis cluster register NAME --apply`, or `join`, for each with its flags of before"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEntriesThatNoDispatcherHasSeenAreFoundOnTheirCluster(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.applied("root", eastAndKept)
+	for _, tt := range []struct {
+		one, two []string // unseen
+		want     bool
+	}{
+		{nil, nil, false}, {[]string{"east"}, nil, false}, {[]string{"east"}, []string{"kept"}, false}, {[]string{"east", "kept"}, []string{"east"}, true},
+	} {
+		f.hang("one", etcdstore.Status{ID: "one", EntriesUnseen: tt.one})
+		f.hang("two", etcdstore.Status{ID: "two", EntriesUnseen: tt.two})
+		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(a.GetObject().GetFindings(), func(x *configv1.Finding) bool {
+			return x.GetCode() == "entries-unseen" && strings.Contains(x.GetMessage(), "`portcullis cluster register east --diff`")
+		})
+		if got != tt.want {
+			t.Errorf("%v and %v: %v", tt.one, tt.two, a.GetObject().GetFindings())
+		}
 	}
 }

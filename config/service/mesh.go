@@ -127,8 +127,8 @@ func (m *meshState) object(key config.Key) *configv1.ConfigObject {
 		return nil
 	}
 	out := objectOf(&o, r)
-	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key), m.entriesBehind(key), m.entriesWider(key), m.followed(key),
-		m.withoutCluster(key)) {
+	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key), m.entriesUnseen(key), m.entriesBehind(key), m.entriesWider(key),
+		m.followed(key), m.withoutCluster(key)) {
 		out.Findings = append(out.Findings, FindingOf(p))
 	}
 	out.Conditions = m.conditions(key, r)

@@ -86,7 +86,13 @@ func newPlan(ctx context.Context, st *storedState, req *applyRequest) *applyPlan
 		}
 	}
 	plan.pend(st, req, snapshot, touched)
-	plan.findNoHosts(st, req, snapshot, touched)
+	old, _ := config.Recompile(st.compiled, "", st.allWith(st.objects))
+	before := map[match.HookID]*match.Hook{}
+	for _, h := range old.Hooks() {
+		before[h.ID] = h
+	}
+	plan.findNoHosts(req, before, snapshot, touched)
+	plan.noteEntries(before, all, snapshot, touched)
 	for _, p := range req.inspect(ctx, snapshot, all, func(key config.Key) bool { return touched[key] }) {
 		switch {
 		case lint.IsDanger(p.Code):

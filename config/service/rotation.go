@@ -157,31 +157,24 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 }
 
 // findNoHosts adds a danger for each hook in rotation that fails closed, and that the apply leaves to hosts of which none is connected. A hook
-// that had none before is as it was, and a route that says Immediate has said so.
-func (plan *applyPlan) findNoHosts(st *storedState, req *applyRequest, snapshot *match.Snapshot, touched map[config.Key]bool) {
+// that had none before is as it was, and a route that says Immediate has said so. before are the hooks without the apply.
+func (plan *applyPlan) findNoHosts(req *applyRequest, before map[match.HookID]*match.Hook, snapshot *match.Snapshot, touched map[config.Key]bool) {
 	unserved := func(h *match.Hook) bool {
-		return touched[config.KeyOf(h)] && h.Route.Stream && h.FailsClosed() && req.offers != nil && !req.offers(h)
+		return h.Route.Stream && h.FailsClosed() && req.offers != nil && !req.offers(h)
 	}
-	found := slices.DeleteFunc(slices.Clone(snapshot.Hooks()), func(h *match.Hook) bool {
-		r := plan.record(config.KeyOf(h))
-		return !unserved(h) || h.Route.Immediate || r != nil && slices.Contains(r.Pending, h.ID.Name)
-	})
-	if len(found) == 0 {
-		return
-	}
-	before, _ := config.Recompile(st.compiled, "", st.allWith(st.objects))
-	was := map[match.HookID]bool{}
-	for _, h := range before.Hooks() {
-		was[h.ID] = unserved(h)
-	}
-	for _, h := range found {
-		if !was[h.ID] {
-			plan.addDanger(req, config.Problem{
-				Severity: match.SeverityWarning, Code: lint.CodeNoHost, Key: req.changed(h),
-				Message: fmt.Sprintf("hook %q is called and fails closed, and no connected host may serve it: requests that it covers would be "+
-					"refused. Start its host first, or try it with spec.shadow of the HookRoute", h.ID.Name),
-			})
+	for _, h := range snapshot.Hooks() {
+		key := config.KeyOf(h)
+		if !touched[key] || h.Route.Immediate || !unserved(h) || before[h.ID] != nil && unserved(before[h.ID]) {
+			continue
 		}
+		if r := plan.record(key); r != nil && slices.Contains(r.Pending, h.ID.Name) {
+			continue
+		}
+		plan.addDanger(req, config.Problem{
+			Severity: match.SeverityWarning, Code: lint.CodeNoHost, Key: req.changed(h),
+			Message: fmt.Sprintf("hook %q is called and fails closed, and no connected host may serve it: requests that it covers would be "+
+				"refused. Start its host first, or try it with spec.shadow of the HookRoute", h.ID.Name),
+		})
 	}
 }
 

@@ -20,6 +20,9 @@ func (s *Snapshot) EntryHooks(cluster string) []*Hook {
 	return append(validating, mutating...)
 }
 
+// BroughtAs reports whether entries that were made from another hook bring the requests of this one. They may bring more.
+func (h *Hook) BroughtAs(other *Hook) bool { return h.fingerprint == other.fingerprint }
+
 // Drift is how the entries of a cluster differ from those that would be made from a snapshot. The zero Drift is none.
 type Drift struct {
 	// Unplanned are the hooks that they were not made from, as they are now.

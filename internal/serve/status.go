@@ -45,7 +45,8 @@ func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
 		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
 	}
 	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
-	s.EntryDrifts = reportDrifts(a.judge.EntryDrifts(c.Snapshot()))
+	drifts := a.judge.EntryDrifts(c.Snapshot())
+	s.EntryDrifts, s.EntriesUnseen = reportDrifts(drifts), reportUnseen(c, drifts)
 	s.EntriesBehind, s.EntriesBehindMore = reportBehind(entriesBehind(c, a.kept()))
 	s.EntriesWider = reportWider(a.kept())
 	s.Follows = reportFollows(a.follows())
@@ -66,7 +67,7 @@ func sameStatus(a, b *etcdstore.Status) bool {
 		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
 		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
 		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
-		reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) &&
+		slices.Equal(a.EntriesUnseen, b.EntriesUnseen) && reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) &&
 		slices.Equal(a.EntriesBehindMore, b.EntriesBehindMore) && reflect.DeepEqual(a.Follows, b.Follows) &&
 		slices.Equal(a.EntriesWider, b.EntriesWider)
 }
@@ -118,6 +119,20 @@ func rank(h *match.Hook) int {
 		return 0
 	}
 	return 1
+}
+
+// reportUnseen are the clusters with hooks whose entries the mesh does not keep, and of whose entries nothing was seen, for the report.
+func reportUnseen(c *store.Configuration, seen []dispatcher.EntryDrift) (unseen []string) {
+	for key, o := range c.Objects {
+		if o.Cluster == nil || o.Cluster.Spec.Registration != nil || c.Snapshot() == nil ||
+			slices.ContainsFunc(seen, func(d dispatcher.EntryDrift) bool { return d.Cluster == key.Name }) ||
+			!slices.ContainsFunc(c.Snapshot().Hooks(), func(h *match.Hook) bool { return h.Serves(key.Name) }) {
+			continue
+		}
+		unseen = append(unseen, key.Name)
+	}
+	slices.Sort(unseen)
+	return unseen[:min(len(unseen), maxDrifts)]
 }
 
 // reportDrifts are the entries that do not fit for the report.

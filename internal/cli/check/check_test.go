@@ -64,10 +64,12 @@ func TestWhatIsWrongInTheMeshIsReported(t *testing.T) {
 	}
 	drifted := object("Cluster", "prod-1")
 	drifted.Findings = []*configv1.Finding{{Code: "entry-drift", Message: "made from another configuration"}}
+	unseen := object("Cluster", "prod-3")
+	unseen.Findings = []*configv1.Finding{{Code: "entries-unseen", Message: "no review has come by its entries"}}
 	not := &configv1.Condition{Type: "Served", Status: "False", Message: "served on 1 of 2 dispatchers"}
 	objects := []*configv1.ConfigObject{
 		object("Role", "r", &configv1.Condition{Type: "Accepted", Status: "False", Message: "no identity"}), object("V", "a", not), object("V", "b", not),
-		drifted, object("Cluster", "prod-2"),
+		drifted, object("Cluster", "prod-2"), unseen,
 	}
 	r.objects(objects)
 	for _, h := range []*configv1.Hook{
@@ -83,7 +85,7 @@ func TestWhatIsWrongInTheMeshIsReported(t *testing.T) {
 	r.served(objects)
 	r.entries(objects)
 	clitest.Golden(t, "mesh.txt", text(t, r))
-	if r.count(failed) != 5 || r.count(warning) != 7 {
+	if r.count(failed) != 5 || r.count(warning) != 8 {
 		t.Errorf("%d errors, %d warnings", r.count(failed), r.count(warning))
 	}
 }

@@ -164,7 +164,9 @@ func (r *report) entries(objects []*configv1.ConfigObject) {
 			continue
 		}
 		description := "the entries of cluster " + o.GetKey().GetName() + " are current"
-		drift := slices.IndexFunc(o.GetFindings(), func(f *configv1.Finding) bool { return f.GetCode() == service.CodeEntryDrift })
+		drift := slices.IndexFunc(o.GetFindings(), func(f *configv1.Finding) bool {
+			return f.GetCode() == service.CodeEntryDrift || f.GetCode() == service.CodeEntriesUnseen
+		})
 		if drift < 0 {
 			r.ok(entries, description, "as far as its API servers have called")
 			continue

@@ -42,12 +42,14 @@ type joinCommand struct {
 	progress    string
 	dryRun      cli.DryRun
 
-	name       string
-	want       demands
-	registrar  *registrar.Registrar
-	kube       *rest.Config
-	document   *config.Object // as it is in force after the join
-	out, notes io.Writer
+	name      string
+	want      demands
+	registrar *registrar.Registrar
+	kube      *rest.Config
+	document  *config.Object // as it is in force after the join
+
+	dispatchers int
+	out, notes  io.Writer
 }
 
 func newJoinCommand() *cobra.Command {
@@ -215,7 +217,8 @@ func (c *joinCommand) check(ctx context.Context, client configv1.ConfigServiceCl
 	if err != nil {
 		return err
 	}
-	c.sayf("the mesh answers: %d dispatchers", len(answer.GetDispatchers()))
+	c.dispatchers = len(answer.GetDispatchers())
+	c.sayf("the mesh answers: %d dispatchers", c.dispatchers)
 	return nil
 }
 

@@ -20,24 +20,32 @@ func (c *joinCommand) sayPlan() error {
 	return nil
 }
 
-// sayRest prints the remaining steps of the operator.
+// sayRest prints that the cluster has joined, and the remaining steps of the operator.
 func (c *joinCommand) sayRest() error {
 	if c.dryRun != "" {
 		return nil
 	}
-	text := fmt.Sprintf("\n%s has joined. What is left for you:\n", c.name)
-	if c.want.capability != nil {
-		text += fmt.Sprintf("- Every dispatcher needs --allow-capabilities (serve.allowCapabilities of the chart). Keep %s: a later join or register needs it.\n"+
-			"- Read who can see a capability, and how it is replaced: docs/clusters.md, managed control planes.\n", c.secret)
+	text := fmt.Sprintf("\n%s has joined.\n", c.name)
+	for _, step := range c.rest() {
+		text += "- " + step + "\n"
 	}
-	if spec := &c.document.Cluster.Spec; c.want.access == accessNone && spec.Namespaces == nil && spec.Kubeconfig == "" && spec.Bridge == nil {
-		text += "- The mesh does not know the labels of namespaces: it refuses reviews that a namespaceSelector has to look at. " +
-			"--access gives it a way to the cluster.\n"
-	}
-	if !c.keep && c.document.Cluster.Spec.Registration == nil {
-		text += "- Run this command again when hooks change: `portcullis get clusters` finds entries that do not fit.\n"
-	}
-	text += fmt.Sprintf("- The way back: portcullis cluster unregister %s --remove-document\n", c.name)
 	_, err := fmt.Fprint(c.out, text)
 	return err
+}
+
+// rest are the steps that the trial has not shown to be done. Hooks that select by labels that the mesh does not know were named with the
+// entries.
+func (c *joinCommand) rest() (steps []string) {
+	if c.want.capability != nil {
+		if c.dispatchers > 1 {
+			steps = append(steps, fmt.Sprintf("The trial has reached one of %d dispatchers: each needs --allow-capabilities "+
+				"(serve.allowCapabilities of the chart).", c.dispatchers))
+		}
+		steps = append(steps, fmt.Sprintf("Keep %s: a later join or register needs it. Who can see it, and how it is replaced: "+
+			"docs/clusters.md, managed control planes.", c.secret))
+	}
+	if !c.keep && c.document.Cluster.Spec.Registration == nil {
+		steps = append(steps, "Run this command again when hooks change: `apply` and `portcullis get clusters` say when.")
+	}
+	return append(steps, fmt.Sprintf("The way back: portcullis cluster unregister %s --remove-document", c.name))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
 func join(t *testing.T, args ...string) clitest.Result {
@@ -70,5 +71,65 @@ func TestEntriesThatTheMeshKeepsFollowAFile(t *testing.T) {
 	c.options.CABundle, c.want.registration.CABundle = []byte("x"), []byte("x")
 	if err := c.followAuthorities(); err != nil || c.want.registration.CAFile != "/etc/ca.crt" || c.want.registration.CABundle != nil {
 		t.Errorf("%v: %+v", err, c.want.registration)
+	}
+}
+
+func TestAJoinNamesOnlyWhatIsLeft(t *testing.T) {
+	const (
+		keep  = "Keep prod-1.capability"
+		each  = "The trial has reached one of 3 dispatchers: each needs --allow-capabilities"
+		again = "Run this command again when hooks change"
+	)
+	for name, tc := range map[string]struct {
+		change func(*joinCommand)
+		want   []string
+	}{
+		"a capability, and one dispatcher":        {func(*joinCommand) {}, []string{keep, again}},
+		"a capability, and three":                 {func(c *joinCommand) { c.dispatchers = 3 }, []string{each, keep, again}},
+		"an identity, and three":                  {func(c *joinCommand) { c.dispatchers, c.want.capability = 3, nil }, []string{again}},
+		"the mesh is to keep the entries":         {func(c *joinCommand) { c.keep = true }, []string{keep}},
+		"the mesh keeps the entries":              {func(c *joinCommand) { c.document.Cluster.Spec.Registration = &kinds.Registration{} }, []string{keep}},
+		"the mesh knows labels of the namespaces": {func(c *joinCommand) { c.document.Cluster.Spec.Kubeconfig = "/k" }, []string{keep, again}},
+	} {
+		c := joinCommand{name: "prod-1", dispatchers: 1, want: demands{capability: &kinds.Capability{}}, document: clusterObject(t, "{identities: [a]}")}
+		c.secret = "prod-1.capability"
+		tc.change(&c)
+		steps := c.rest()
+		fits := len(steps) == len(tc.want)+1 && strings.HasPrefix(steps[len(tc.want)], "The way back: ")
+		for i, want := range tc.want {
+			fits = fits && strings.HasPrefix(steps[i], want)
+		}
+		if !fits {
+			t.Errorf("%s: %q, want %q", name, steps, tc.want)
+		}
+	}
+}
+
+// A hook that selects by other labels than the name of a namespace is named with the entries: join does not repeat it for all.
+func TestEntriesNameHooksThatNeedLabelsOfNamespaces(t *testing.T) {
+	for selector, want := range map[string]bool{
+		"{matchLabels: {kubernetes.io/metadata.name: a}}":                                                  false,
+		"{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}": false,
+		"{}":                         false,
+		"{matchLabels: {env: prod}}": true,
+		"{matchLabels: {kubernetes.io/metadata.name: a}, matchExpressions: [{key: env, operator: Exists}]}": true,
+	} {
+		objects, problems := configtest.Decode("c.yaml", []byte(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: p}
+webhooks:
+- {name: a.example.com, clientConfig: {url: "https://hooks.example.com"}, failurePolicy: Ignore, sideEffects: None, admissionReviewVersions: [v1],
+   rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}], namespaceSelector: `+selector+`}
+`))
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		var notes strings.Builder
+		if _, err := compileFor(t.Context(), "prod-1", append(objects, *clusterObject(t, "{identities: [a]}")), &notes); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(notes.String(), "needs the labels of the namespace"); got != want {
+			t.Errorf("%s: %q", selector, notes.String())
+		}
 	}
 }

@@ -152,10 +152,10 @@ func (c *applyCommand) awaitEntries(ctx context.Context, client configv1.ConfigS
 		if err != nil {
 			return err
 		}
-		behind := findingsOf(answer, service.CodeEntriesBehind)
+		behind := findingsOf(answer.GetObjects(), service.CodeEntriesBehind)
 		if len(behind) == 0 {
 			tell.Done()
-			printFindings(notes, findingsOf(answer, service.CodeEntriesNotKept, service.CodeEntryDrift))
+			printFindings(notes, findingsOf(answer.GetObjects(), service.CodeEntriesNotKept, service.CodeEntryDrift))
 			return nil
 		}
 		tell.Sayf("waiting for the entries of %d clusters", len(behind))
@@ -169,9 +169,9 @@ func (c *applyCommand) awaitEntries(ctx context.Context, client configv1.ConfigS
 }
 
 // findingsOf are the findings about objects that have one of some codes.
-func findingsOf(answer *configv1.ListResponse, codes ...string) []*configv1.Finding {
+func findingsOf(objects []*configv1.ConfigObject, codes ...string) []*configv1.Finding {
 	var findings []*configv1.Finding
-	for _, o := range answer.GetObjects() {
+	for _, o := range objects {
 		for _, f := range o.GetFindings() {
 			if slices.Contains(codes, f.GetCode()) {
 				findings = append(findings, f)

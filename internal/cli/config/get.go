@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/config/service"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
@@ -143,7 +144,7 @@ func (c *getCommand) list(ctx context.Context, show *mesh.Show, which selection)
 		return err
 	}
 	if forPeople := show.Format == "" || show.Format == printer.Wide; forPeople {
-		printFindings(show.Notes, findings)
+		printFindings(show.Notes, append(findings, entryFindings(objects)...))
 		if len(objects) == 0 {
 			none := "there are none: `portcullis apply -f FILE` makes some"
 			if which.labels != nil {
@@ -157,6 +158,11 @@ func (c *getCommand) list(ctx context.Context, show *mesh.Show, which selection)
 		return err
 	}
 	return err
+}
+
+// entryFindings are those of clusters about their entries.
+func entryFindings(objects []*configv1.ConfigObject) []*configv1.Finding {
+	return findingsOf(objects, service.CodeEntryDrift, service.CodeEntriesUnseen, service.CodeEntriesBehind, service.CodeEntriesNotKept)
 }
 
 // printObjects prints objects in the form of -o. YAML has their manifests as the authors wrote them.
