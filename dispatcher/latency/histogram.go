@@ -49,6 +49,14 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
+// Above is the number of durations in the buckets behind that of d.
+func (h *Histogram) Above(d time.Duration) (n uint64) {
+	for _, c := range h[BucketOf(d)+1:] {
+		n += uint64(c)
+	}
+	return n
+}
+
 // Quantile returns a duration that a share q (0 to 1) of all do not exceed, as the upper bound of its bucket; zero without any.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.Count())))

@@ -153,6 +153,7 @@ func (p *process) pause(found causes, name string) {
 // add adds the calls of a hook and cluster in one part to a cause.
 func (c *cause) add(k callsKey, x *hookCalls, p part) {
 	c.took.add(x.parts[p], x.calls)
+	c.series = append(c.series, x.series...)
 	c.addCalls(k, x, p)
 }
 

@@ -65,6 +65,7 @@ func (m byMinute) add(minute int64, took time.Duration, n uint64) {
 type hookCalls struct {
 	calls, failed uint64
 	took          latency.Histogram
+	series        []*analysisv1.Latency
 	parts         [parts]time.Duration
 	minutes       [parts]byMinute
 	failedParts   [parts]time.Duration // of parts, those of the calls without a verdict
@@ -180,6 +181,7 @@ func (x *hookCalls) add(l *analysisv1.Latency) {
 	n := uint64(l.GetCalls())
 	x.calls, x.failed = x.calls+n, x.failed+uint64(l.GetFailed())
 	x.took.Merge(l.GetTook())
+	x.series = append(x.series, l)
 	for p, d := range partsOf(l) {
 		x.parts[p] += d
 		x.minutes[p].add(l.GetMinute().GetSeconds(), d, n)

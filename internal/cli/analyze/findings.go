@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 )
 
@@ -97,6 +98,8 @@ type Finding struct {
 	// Usual is that of the peers, zero without peers.
 	Took  Duration `json:"took"`
 	Usual Duration `json:"usual,omitempty"`
+	// Spread is how the calls are distributed where few take long; nil where the mean tells.
+	Spread *Spread `json:"spread,omitempty"`
 	// Percent is the part of the time in which the dispatcher did not run, or of the slot time that the neighbour uses.
 	Percent int `json:"percent,omitempty"`
 	// Calls are those that it concerns; of failures those without a verdict.
@@ -104,6 +107,16 @@ type Finding struct {
 	// Since is from when on; zero if that was before Records, the begin of the records.
 	Since   time.Time `json:"since,omitzero"`
 	Records time.Time `json:"recordsBegin,omitzero"`
+}
+
+// Spread describes calls of which few take long.
+type Spread struct {
+	// Slow is how many of Calls take longer than the mean of all, and Took their mean.
+	Slow  uint64   `json:"slow"`
+	Calls uint64   `json:"calls"`
+	Took  Duration `json:"took"`
+	// Median is that of all.
+	Median Duration `json:"median"`
 }
 
 // causeKey names a cause. Hooks and clusters with the same key are one finding.
@@ -123,11 +136,12 @@ type cause struct {
 	instances, dispatchers map[string]bool
 	neighbour              string
 	percent                int
-	of                     uint64               // of failures: calls in all
-	parts                  [parts]time.Duration // of failures
-	failures               byMinute             // of failures: they themselves
-	moments                int                  // of pauses: how many
-	first                  bool                 // it comes before all others
+	of                     uint64                // of failures: calls in all
+	parts                  [parts]time.Duration  // of failures
+	series                 []*analysisv1.Latency // of handlers, controllers and webhooks
+	failures               byMinute              // of failures: they themselves
+	moments                int                   // of pauses: how many
+	first                  bool                  // it comes before all others
 }
 
 // causes are findings in the making.
@@ -190,6 +204,7 @@ func (c *cause) finding(k causeKey, clusters int) Finding {
 		slow := c.minutes.from(f.Since)
 		f.Took = slow.mean()
 	}
+	f.Spread = c.spread(k.code, f.Since, f.Took)
 	if f.Code == CodeDispatcherCPU {
 		f.Percent = int(100 * f.Took / Duration(time.Second))
 	}
@@ -200,6 +215,28 @@ func (c *cause) finding(k causeKey, clusters int) Finding {
 	}
 	f.Text, f.Help = f.sentence(c, clusters), f.help()
 	return f
+}
+
+// spread is how the calls of a cause are distributed since a time, if few take much longer than the median.
+func (c *cause) spread(code Code, since time.Time, mean Duration) *Spread {
+	if code != CodeHandler && code != CodeController && code != CodeWebhook && code != CodeCluster {
+		return nil
+	}
+	var all latency.Histogram
+	for _, l := range c.series {
+		if !l.GetMinute().AsTime().Before(since) {
+			all.Merge(l.GetTook())
+		}
+	}
+	s := &Spread{Slow: all.Above(time.Duration(mean)), Calls: all.Count(), Median: Duration(all.Quantile(.5))}
+	if s.Slow == 0 || 2*s.Slow > s.Calls {
+		return nil
+	}
+	s.Took = (mean*Duration(s.Calls) - s.Median*Duration(s.Calls-s.Slow)) / Duration(s.Slow)
+	if !muchSlower(s.Took, s.Median) {
+		return nil
+	}
+	return s
 }
 
 func sorted(set map[string]bool) []string {

@@ -40,12 +40,12 @@ func (f *Finding) help() string {
 
 // sentence describes the cause; so many clusters are known.
 func (f *Finding) sentence(c *cause, clusters int) string {
-	took := round(f.Took)
+	took := f.typically()
 	in, hooks, instances := f.inClusters(clusters), count("hook", f.Hooks), count("instance", f.Instances)
 	text := ""
 	switch f.Code {
 	case CodeFailures:
-		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(took), in, by(instances))
+		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(round(f.Took)), in, by(instances))
 	case CodeStale:
 		text = fmt.Sprintf("reviews wait %s for a fresh configuration on %s%s", took, count("dispatcher", f.Dispatchers), in)
 	case CodeDispatcherCPU:
@@ -83,6 +83,15 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 		text = fmt.Sprintf("patches of %s take %s to apply%s", hooks, took, in)
 	}
 	return text + f.when()
+}
+
+// typically is how long it takes: the mean, or the time of few calls beside the median.
+func (f *Finding) typically() string {
+	if f.Spread == nil {
+		return round(f.Took).String()
+	}
+	oneIn := (f.Spread.Calls + f.Spread.Slow/2) / f.Spread.Slow
+	return fmt.Sprintf("%s for 1 of %d calls (median %s)", round(f.Spread.Took), oneIn, round(f.Spread.Median))
 }
 
 // when says since when.
