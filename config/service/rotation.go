@@ -157,7 +157,7 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 }
 
 // findNoHosts adds a danger for each hook in rotation that fails closed, and that the apply leaves to hosts of which none is connected. A hook
-// that had none before is as it was, and a route that says Immediate has said so. before are the hooks without the apply.
+// that had none before is as it was, and a route with rotation Immediate wants it. before are the hooks without the apply.
 func (plan *applyPlan) findNoHosts(req *applyRequest, before map[match.HookID]*match.Hook, snapshot *match.Snapshot, touched map[config.Key]bool) {
 	unserved := func(h *match.Hook) bool {
 		return h.Route.Stream && h.FailsClosed() && req.offers != nil && !req.offers(h)
