@@ -7,10 +7,11 @@ import (
 	"io/fs"
 )
 
-//go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/*.json imagepolicy/mesh.yaml
+//go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/*.json imagepolicy/mesh.yaml imagepolicy/values.yaml
 //go:embed imagepolicy-java/.gitignore imagepolicy-java/*.json imagepolicy-java/mesh.yaml imagepolicy-java/pom.xml imagepolicy-java/src
 //go:embed imagepolicy-python/.gitignore imagepolicy-python/*.json imagepolicy-python/*.py imagepolicy-python/mesh.yaml
-//go:embed imagepolicy-python/requirements.txt
+//go:embed imagepolicy-python/requirements.txt imagepolicy-python/values.yaml imagepolicy-java/values.yaml imagepolicy-rust/values.yaml
+//go:embed imagepolicy-typescript/values.yaml
 //go:embed imagepolicy-rust/.gitignore imagepolicy-rust/*.json imagepolicy-rust/Cargo.lock imagepolicy-rust/Cargo.toml
 //go:embed imagepolicy-rust/mesh.yaml imagepolicy-rust/rustfmt.toml imagepolicy-rust/src
 //go:embed imagepolicy-typescript/.gitignore imagepolicy-typescript/mesh.yaml imagepolicy-typescript/*.json

@@ -39,6 +39,12 @@ func TestThePageLeadsToAVerdict(t *testing.T) {
 	}
 	p := newPage(t)
 	p.run(p.blocks[0])
+	for i, block := range p.blocks[1:] {
+		var begins bool
+		if p.blocks[i+1], begins = strings.CutPrefix(block, "cd imagepolicy\n"); !begins {
+			t.Errorf("the block relies on the cd of another one:\n%s", block)
+		}
+	}
 	p.dir = filepath.Join(p.dir, "imagepolicy")
 	p.tookLockedVersions()
 	p.start("dev", p.blocks[1])

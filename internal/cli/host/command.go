@@ -2,7 +2,6 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/portcullis-mesh/portcullis/examples"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 )
 
@@ -31,37 +29,50 @@ shows those of a mesh.`,
 }
 
 func newInitCommand() *cobra.Command {
-	var lang string
+	var lang, name string
+	var mutating bool
 	cmd := &cobra.Command{
 		Use:   "init --lang LANGUAGE DIR",
 		Short: "Make the folder of a new host",
 		Long: `Init writes a host with its tests, and the configuration that a mesh needs for it, into a folder that is new or empty. It prints the commands
-from there to a verdict: what fetches the SDK, "portcullis dev --no-samples" as a mesh, the start of the host, and a review.
+from there to a verdict: what fetches the SDK, "portcullis dev --no-samples" as a mesh, the start of the host, and a review. It also writes what
+brings the host into a cluster: a Dockerfile, values for the chart portcullis-host, and a CI file for GitHub.
 
-The host is the example of its language: it denies Pods with images that are not named by digest.`,
-		Example: `  portcullis host init --lang go imagepolicy
-  portcullis host init --lang typescript imagepolicy`,
+The module, the program, the hook, the configuration and the image have the name of the folder. The hook is that of the example of its language:
+it denies Pods with images that are not named by digest. With --mutating a second one labels Pods with a team.`,
+		Example: `  portcullis host init --lang go require-digests
+  portcullis host init --lang typescript --mutating imagepolicy`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l := languages()[lang]
-			files, err := examples.Files(l.example)
+			name, err := nameOf(args[0], name)
+			if err != nil {
+				return err
+			}
+			p := &project{language: languages()[lang], name: name, mutating: mutating}
+			files, err := p.files()
 			if err != nil {
 				return err
 			}
 			if err := write(args[0], files); err != nil {
 				return err
 			}
-			_, err = io.WriteString(cmd.OutOrStdout(), l.text(args[0]))
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), p.text(dir))
 			return err
 		},
 	}
 	cli.ChoiceFlag(cmd, &lang, "lang", "language of the host", slices.Sorted(maps.Keys(languages()))...)
+	cmd.Flags().StringVar(&name, "name", "", "name of the host, its hook NAME.example.com, and its image (default: that of the folder)")
+	cmd.Flags().BoolVar(&mutating, "mutating", false, "write a second hook too, which changes objects")
 	cobra.CheckErr(cmd.MarkFlagRequired("lang"))
 	return cmd
 }
 
-// write copies files to a directory, which must be empty if it is there.
-func write(dir string, files fs.FS) error {
+// write writes files to a directory, which must be empty if it is there.
+func write(dir string, files map[string][]byte) error {
 	switch there, err := os.ReadDir(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -69,29 +80,14 @@ func write(dir string, files fs.FS) error {
 	case len(there) > 0:
 		return fmt.Errorf("%s is not empty (it has %s): name a folder that is new or empty", dir, there[0].Name())
 	}
-	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
+	for name, data := range files {
 		to := filepath.Join(dir, filepath.FromSlash(name))
-		if entry.IsDir() {
-			return os.MkdirAll(to, 0o755)
-		}
-		data, err := fs.ReadFile(files, name)
-		if err != nil {
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(to, ownProject(data), 0o644) //nolint:gosec // the sources of a project are for all to read
-	})
-}
-
-// ownProject leaves out the lines of a manifest that tie an example to the SDK in the same repository.
-func ownProject(data []byte) []byte {
-	var kept bytes.Buffer
-	for line := range bytes.Lines(data) {
-		if !bytes.Contains(line, []byte("../../sdk/")) {
-			kept.Write(line)
+		if err := os.WriteFile(to, data, 0o644); err != nil { //nolint:gosec // the sources of a project are for all to read
+			return err
 		}
 	}
-	return kept.Bytes()
+	return nil
 }
