@@ -107,7 +107,8 @@ func (f *failures) normal(text string) string {
 	for _, r := range []struct{ pattern, by string }{
 		{`https?://[^\s":]+(:\d+)?[^\s"]*`, "URL"}, {`dial tcp \S+`, "dial tcp ADDRESS"}, {`127\.0\.0\.1:\d+`, "ADDRESS"},
 		{`(queued|on the way|in the handler|called) \d{1,2}ms(, )?`, ""}, {`[:,] ;`, ";"}, {`instance (\\?)"[^"\\]*\\?"`, `instance ${1}"INSTANCE${1}"`},
-		{`trace [0-9a-f]{32}|review [0-9a-f-]{36}`, "trace ID"}, {`\d{4}-\d\d-\d\dT[\d:]+Z`, "TIME"}, {`\b\d+(\.\d+)?(ms|µs|s)\b`, "TIME"}, {`\|`, "/"}, {`after \d+ attempts`, "after N attempts"},
+		{`trace [0-9a-f]{32}|review [0-9a-f-]{36}`, "trace ID"}, {`analyze ([0-9a-f]{32}|[0-9a-f-]{36})`, "analyze ID"},
+		{`\d{4}-\d\d-\d\dT[\d:]+Z`, "TIME"}, {`\b\d+(\.\d+)?(ms|µs|s)\b`, "TIME"}, {`\|`, "/"}, {`after \d+ attempts`, "after N attempts"},
 		{`no memory for \d+ bytes`, "no memory for N bytes"}, {`holds \d+ of \d+ bytes`, "holds N of N bytes"},
 		{` - error from a previous attempt: .*$`, ""}, {`(Post "URL": ).*(EOF|reset by peer|broken pipe|closed idle connection|connection lost)$`, "${1}LOST"},
 	} {

@@ -108,7 +108,7 @@ func annotationsOf(o *Options, calls []*call) map[string]string {
 	for _, c := range calls {
 		switch effect, reason := c.effect(); {
 		case effect == FailedOpen:
-			a.addAt(auditFailedOpen+auditType(c.Hook), c, failOpenAudit{c.audited(), c.result.Failure.Kind.String(), bypassOf(c.Hook), culprit(o, c)})
+			a.addAt(auditFailedOpen+auditType(c.Hook), c, failOpenAudit{c.audited(), c.result.Failure.Kind.String(), bypassOf(c.Hook), culprit(c, identified(o))})
 		case effect == Skipped && reason == match.SkipPending:
 			a.addAt(auditPending+auditType(c.Hook), c, c.audited())
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 )
 
 const (
@@ -13,10 +14,10 @@ const (
 	maxUIDBytes = 64
 )
 
-// culprit names the instance that had a call without a verdict last, the phases of the call, and the trace or uid to find it by, as in
+// culprit names the instance that had a call without a verdict last, the phases of the call, and what to find it by, as in
 // `host instance "vm-7": queued 2ms, in the handler 998ms; trace 4bf92f3577b34da6a3ce929d0e0e4736`. The last phase is where it was.
 // Phases below a millisecond are left out. It is not for warnings: clients of Kubernetes remember each text of these.
-func culprit(o *Options, c *call) string {
+func culprit(c *call, by string) string {
 	t := c.result.Timing
 	who, wire, host := "host instance", "on the way", "in the handler"
 	switch {
@@ -41,8 +42,25 @@ func culprit(o *Options, c *call) string {
 	if text != "" {
 		text += "; "
 	}
+	return text + by
+}
+
+// identified names a review by its trace, or by its uid.
+func identified(o *Options) string {
 	if o.TraceID.IsValid() {
-		return text + "trace " + o.TraceID.String()
+		return "trace " + o.TraceID.String()
 	}
-	return text + "review " + firstBytes(o.Request.Admission.GetUid(), maxUIDBytes)
+	return "review " + firstBytes(o.Request.Admission.GetUid(), maxUIDBytes)
+}
+
+// analyzed is the command that shows a review. A uid that a shell could read as more than a word is only named: its author is a stranger.
+func analyzed(o *Options) string {
+	by := identified(o)
+	_, id, _ := strings.Cut(by, " ")
+	if id == "" || id[0] == '-' || strings.ContainsFunc(id, func(r rune) bool {
+		return r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	}) {
+		return by
+	}
+	return "portcullis analyze " + id
 }

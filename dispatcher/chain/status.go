@@ -86,11 +86,11 @@ func failedCall(o *Options, c *call) *admissionv1.Status {
 	what := "failed to call webhook"
 	switch {
 	case errors.Is(c.result.Failure, ErrBadPatch):
-		return internal("failed calling webhook %q: %s [%s]", c.Hook.ID.Name, c.publicCause(), culprit(o, c))
+		return internal("failed calling webhook %q: %s [%s]", c.Hook.ID.Name, c.publicCause(), culprit(c, analyzed(o)))
 	case c.result.Failure.Kind == review.FailureBadAnswer:
 		what = "received invalid webhook response"
 	}
-	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
+	return internal("failed calling webhook %q: %s: %s: %s [%s]", c.Hook.ID.Name, what, c.result.Failure.Kind, c.publicCause(), culprit(c, analyzed(o)))
 }
 
 // word names the kind of a hook for people.
@@ -104,7 +104,7 @@ func word(h *match.Hook) string {
 // failedInitializer returns the status of a CREATE whose fail-closed initializer has not acted. If its time was over, it is the timeout that
 // spec/1 asks for: with uid and resourceVersion of the staged object, so that the client can look at it.
 func failedInitializer(o *Options, c *call) *admissionv1.Status {
-	s := internal("initializer %q has not initialized the object: %s: %s [%s]", c.Hook.ID.Name, c.result.Failure.Kind, c.publicCause(), culprit(o, c))
+	s := internal("initializer %q has not initialized the object: %s: %s [%s]", c.Hook.ID.Name, c.result.Failure.Kind, c.publicCause(), culprit(c, analyzed(o)))
 	if c.result.Failure.Kind != review.FailureTimeout {
 		return s
 	}

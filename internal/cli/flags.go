@@ -220,3 +220,12 @@ func CompleteContexts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
+
+// NoFile is the error about a file of -f that is not there.
+func NoFile(path string) error {
+	where := ""
+	if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
+		where = " in " + dir
+	}
+	return fmt.Errorf("there is no %s%s: name a file that is there, or - for standard input", path, where)
+}

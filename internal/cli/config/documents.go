@@ -224,6 +224,9 @@ func stream(cmd *cobra.Command, path string) (l config.Listing, ok bool, err err
 		name = "standard input"
 	} else {
 		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return l, false, cli.NoFile(path)
+		}
 		if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice|fs.ModeSocket) == 0 {
 			return l, false, nil // reading it will tell
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -90,5 +91,18 @@ func TestLintPrintsForTools(t *testing.T) {
 	r = clitest.Execute(t, NewLint(), nil, "-f", file, "-o", "github")
 	if !strings.HasPrefix(r.Out, "::warning file=a%2Cb.yaml,line=5,title=danger-leases::ValidatingWebhookConfiguration/policy: ") {
 		t.Errorf("annotations: %s", r.Out)
+	}
+}
+
+func TestAFileThatIsNotThereIsNamed(t *testing.T) {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"conf.d/hook.yaml": "-f: there is no conf.d/hook.yaml in " + dir + ": name a file", "/none": "-f: there is no /none: name a file",
+	} {
+		clitest.Execute(t, NewLint(), nil, "-f", path).Fails(t, want)
+		clitest.Execute(t, NewApply(), nil, "-f", path, "--dry-run=client").Fails(t, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -172,6 +173,9 @@ func (c *command) read(in io.Reader) ([]*admissionv1.AdmissionRequest, error) {
 		name = "standard input"
 	} else {
 		f, err := os.Open(c.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("-f: %w", cli.NoFile(c.file))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -383,3 +383,7 @@ func TestReadReviewOfTheCorpus(t *testing.T) {
 		})
 	}
 }
+
+func TestAFileThatIsNotThereIsNamed(t *testing.T) {
+	clitest.Execute(t, NewCommand(), nil, "-f", "/none.yaml").Fails(t, "-f: there is no /none.yaml: name a file that is there, or - for")
+}
