@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
@@ -43,6 +45,8 @@ type ClientOptions struct {
 	API *rest.Config
 	// Conversions calls the conversion webhooks of the cluster.
 	Conversions custom.Caller
+	// Memory is where conversions are booked while they are read, beside the answers of webhooks, which Conversions books; nil books nothing.
+	Memory *memory.Ledger
 	// Logger receives tunnels that come and go.
 	Logger *slog.Logger
 }
@@ -67,7 +71,8 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
 	}
-	return &Client{options: o, handler: NewHandler(to, transport, o.Conversions, o.Logger), running: map[tunnelKey]context.CancelFunc{}}, nil
+	over := answers.Transport{RoundTripper: transport, ItemByItem: true, Memory: o.Memory, Cluster: o.Cluster}
+	return &Client{options: o, handler: NewHandler(to, over, o.Conversions, o.Logger), running: map[tunnelKey]context.CancelFunc{}}, nil
 }
 
 // Run keeps a tunnel to each address of each dispatcher until ctx ends. An address that its name has lost is given up; while a

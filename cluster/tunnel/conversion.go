@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 const (
@@ -37,11 +38,12 @@ type converter struct {
 	client *http.Client // to the API server
 	caller custom.Caller
 	slots  chan struct{}
+	over   answers.Transport
 }
 
-func newConverter(api *url.URL, transport http.RoundTripper, caller custom.Caller) *converter {
-	over := answers.Transport{RoundTripper: transport, ItemByItem: true}
-	return &converter{api: api, client: &http.Client{Transport: over}, caller: caller, slots: make(chan struct{}, MaxConversions)}
+func newConverter(api *url.URL, over answers.Transport, caller custom.Caller) *converter {
+	over.ItemByItem = true
+	return &converter{api: api, over: over, client: &http.Client{Transport: over}, caller: caller, slots: make(chan struct{}, MaxConversions)}
 }
 
 // conversionOf is the name of the definition whose conversion a request asks for.
@@ -51,7 +53,7 @@ func conversionOf(r *http.Request) (definition string, ok bool) {
 }
 
 // ServeHTTP answers with the body of the webhook's answer. An error is text: 404 without a webhook for the definition, 413 for a review that
-// is too large, and else 502.
+// is too large, 503 for one that finds no memory, and else 502.
 func (c *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	definition, _ := conversionOf(r)
 	select {
@@ -60,6 +62,12 @@ func (c *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
+	booked, err := c.book(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer booked.Release()
 	review, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxConversionBytes))
 	if err != nil {
 		http.Error(w, fmt.Sprintf("the ConversionReview cannot be read: %v", err), http.StatusRequestEntityTooLarge)
@@ -76,6 +84,22 @@ func (c *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(answer) // a dispatcher that has gone needs none
+}
+
+// book reserves the memory of a ConversionReview before it is read: twice its bytes, since the buffer that it is read into doubles.
+func (c *converter) book(r *http.Request) (*memory.Reservation, error) {
+	if c.over.Memory == nil {
+		return nil, nil //nolint:nilnil // a reservation without accounting
+	}
+	bytes := r.ContentLength
+	if bytes < 0 || bytes > MaxConversionBytes {
+		bytes = MaxConversionBytes
+	}
+	booked, err := c.over.Memory.Reserve(c.over.Cluster, 2*bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the ConversionReview is not read: %w", err)
+	}
+	return booked, nil
 }
 
 // webhookOf reads from the API server where the conversion webhook of a definition is. It lists one: that takes no right which the bridge does

@@ -15,6 +15,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
 // webhook is the caller of the bridge. It notes the URLs that it is asked to call.
@@ -102,15 +105,54 @@ func TestABridgeCallsTheConversionWebhookThatItsOwnClusterNames(t *testing.T) {
 	}
 }
 
+// defining is the way to the API server of definitions.
+func defining() answers.Transport {
+	return answers.Transport{RoundTripper: roundTripper(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		definitions(w, r)
+		return w.Result(), nil
+	})}
+}
+
+// TestAConversionThatFindsNoMemoryIsNotRead: the largest review passes where there is room for it, and the bytes are given back.
+func TestAConversionThatFindsNoMemoryIsNotRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		total, length int64
+		code          int
+	}{
+		"as much as there is":    {4 * MaxConversionBytes, MaxConversionBytes, http.StatusOK},
+		"a byte less":            {4*MaxConversionBytes - 2, MaxConversionBytes, http.StatusServiceUnavailable},
+		"of no length":           {4*MaxConversionBytes - 2, -1, http.StatusServiceUnavailable},
+		"a small one":            {4*MaxConversionBytes - 2, 1, http.StatusOK},
+		"one that is too large":  {4 * MaxConversionBytes, MaxConversionBytes + 1, http.StatusRequestEntityTooLarge},
+		"nothing but the answer": {1 << 10, 0, http.StatusNotFound}, // of the API server
+	} {
+		over := defining()
+		over.Cluster = "prod-1"
+		var err error
+		if over.Memory, err = memory.New(memory.Options{Total: test.total}); err != nil {
+			t.Fatal(err)
+		}
+		c := newConverter(&url.URL{Scheme: "http", Host: "api"}, over, &webhook{answer: func(context.Context, []byte) ([]byte, error) { return nil, nil }})
+		body := strings.NewReader(strings.Repeat("x", int(max(test.length, 0))))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, conversionPath+"as.a.example.com", body)
+		r.ContentLength = test.length
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, r)
+		if w.Code != test.code || over.Memory.InUse() != 0 {
+			t.Errorf("%s: HTTP %d %s, and %d bytes are booked", name, w.Code, w.Body, over.Memory.InUse())
+		}
+		if read := body.Len() < int(test.length); read != (test.code != http.StatusServiceUnavailable && test.length > 0) {
+			t.Errorf("%s: the review is read: %t", name, read)
+		}
+	}
+}
+
 func TestConversionsOfABridgeAreBounded(t *testing.T) {
 	var now, most atomic.Int32
 	full, release := make(chan struct{}), make(chan struct{})
 	fill := sync.OnceFunc(func() { close(full) }) // there may be as many again, once some have ended
-	c := newConverter(&url.URL{Scheme: "http", Host: "api"}, roundTripper(func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
-		definitions(w, r)
-		return w.Result(), nil
-	}), &webhook{answer: func(context.Context, []byte) ([]byte, error) {
+	c := newConverter(&url.URL{Scheme: "http", Host: "api"}, defining(), &webhook{answer: func(context.Context, []byte) ([]byte, error) {
 		n := now.Add(1)
 		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
 		}

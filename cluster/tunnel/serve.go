@@ -11,17 +11,18 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 )
 
 // NewHandler returns the handler for [Serve]: it passes allowed requests on to an API server, whose address is to and whose
-// credentials transport has. No header of the dispatcher but Accept and Content-Type goes on: it cannot impersonate. conversions calls the
+// credentials over has. Conversions are booked to the memory of over. No header of the dispatcher but Accept and Content-Type goes on: it cannot impersonate. conversions calls the
 // conversion webhooks that CustomResourceDefinitions of the cluster name.
-func NewHandler(to *url.URL, transport http.RoundTripper, conversions custom.Caller, log *slog.Logger) http.Handler {
-	converts := newConverter(to, transport, conversions)
+func NewHandler(to *url.URL, over answers.Transport, conversions custom.Caller, log *slog.Logger) http.Handler {
+	converts := newConverter(to, over, conversions)
 	proxy := &httputil.ReverseProxy{
-		Transport:     transport,
+		Transport:     over.RoundTripper,
 		FlushInterval: -1, // watches
 		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		Rewrite: func(r *httputil.ProxyRequest) {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/portcullis-mesh/portcullis/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
 )
@@ -72,7 +73,7 @@ func (d *dispatcher) bridge(api http.Handler) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(d.Context())
 	transport := &http.Transport{}
-	handler := NewHandler(to, transport, d.webhook, slog.New(slog.DiscardHandler))
+	handler := NewHandler(to, answers.Transport{RoundTripper: transport}, d.webhook, slog.New(slog.DiscardHandler))
 	before := d.registry.Connected("east")
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = Serve(ctx, d.conn, "east", handler) })

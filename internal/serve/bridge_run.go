@@ -35,6 +35,7 @@ type loneBridge struct {
 	log      *slog.Logger
 	bridge   *bridge.Bridge
 	upstream *upstream.Reviewer
+	memory   *memory.Ledger   // of reviews, and of what conversions read
 	webhooks *outbound.Client // for conversions
 	tunnels  *tunnel.Client   // nil without access to the cluster
 	edge     *certs.Reloader
@@ -85,10 +86,13 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 	known := func(name string) credentials.TransportCredentials {
 		return checkedLink{connect.NewCredentials(mesh, name)}
 	}
-	if b.webhooks, err = c.webhooks.client(outbound.Options{Metrics: metrics, Propagator: tracing.Propagator}, log); err != nil {
+	if b.memory, err = memory.New(memory.Options{Total: c.memoryBudget()}); err != nil {
+		return nil, fmt.Errorf("--memory-budget: %w", err)
+	}
+	if b.webhooks, err = c.webhooks.client(outbound.Options{Metrics: metrics, Propagator: tracing.Propagator, Memory: b.memory}, log); err != nil {
 		return nil, err
 	}
-	if b.tunnels, err = c.tunnels(known, b.webhooks, log); err != nil {
+	if b.tunnels, err = b.newTunnels(known); err != nil {
 		return nil, err
 	}
 	if b.upstream, err = upstream.New(upstream.Options{
@@ -109,15 +113,11 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 func (b *loneBridge) newBridge(document *kinds.Cluster, metrics *prometheus.Registry, tracing *telemetry.Telemetry) (*bridge.Bridge, error) {
 	callers := cluster.New(cluster.Options{Logger: b.log})
 	callers.Update([]*kinds.Cluster{document})
-	budget, err := memory.New(memory.Options{Total: b.config.memoryBudget()})
-	if err != nil {
-		return nil, fmt.Errorf("--memory-budget: %w", err)
-	}
-	if err := metrics.Register(budget.Collector()); err != nil {
+	if err := metrics.Register(b.memory.Collector()); err != nil {
 		return nil, err
 	}
 	options := bridge.Options{
-		Reviewer: b.upstream, Authorize: callers.Authorize, MaxBodyBytes: b.config.maxBody, Memory: budget, Logger: b.log,
+		Reviewer: b.upstream, Authorize: callers.Authorize, MaxBodyBytes: b.config.maxBody, Memory: b.memory, Logger: b.log,
 		TracerProvider: tracing.TracerProvider, Propagator: tracing.Propagator, Registerer: metrics,
 	}
 	if b.config.capabilities != "" {
@@ -130,10 +130,9 @@ func (b *loneBridge) newBridge(document *kinds.Cluster, metrics *prometheus.Regi
 	return made, err
 }
 
-// tunnels makes the access of dispatchers to the cluster; nil without.
-func (c *bridgeConfig) tunnels(
-	known func(string) credentials.TransportCredentials, webhooks *outbound.Client, log *slog.Logger,
-) (*tunnel.Client, error) {
+// newTunnels makes the access of dispatchers to the cluster; nil without.
+func (b *loneBridge) newTunnels(known func(string) credentials.TransportCredentials) (*tunnel.Client, error) {
+	c := &b.config
 	if c.noCluster {
 		return nil, nil //nolint:nilnil // documented
 	}
@@ -146,7 +145,7 @@ func (c *bridgeConfig) tunnels(
 	}
 	return tunnel.NewClient(tunnel.ClientOptions{
 		Cluster: c.cluster, Targets: c.dispatchers, Credentials: known, API: config,
-		Conversions: webhooks.Conversions(c.cluster), Logger: log,
+		Conversions: b.webhooks.Conversions(c.cluster), Memory: b.memory, Logger: b.log,
 	})
 }
 
