@@ -173,7 +173,8 @@ func (c *cluster) Grow(n int64) error {
 // Shrink implements [match.Memory].
 func (c *cluster) Shrink(n int64) { c.request.Reservation.Shrink(n) }
 
-// Convert implements [match.Cluster]. Its memory is reserved while it runs.
+// Convert implements [match.Cluster]. Its memory is reserved while it runs, and that by which the object has grown to the end of the review: a
+// conversion webhook may make any object of a small one.
 func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
 	n := conversionFactor * conversion.ExtentOf(object).Typed()
 	if err := c.request.Reservation.Grow(n); err != nil {
@@ -181,7 +182,14 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 	}
 	defer c.request.Reservation.Shrink(n)
 	defer c.phases.end(phaseConverted)
-	return c.Cluster.Convert(ctx, object, to)
+	converted, err := c.Cluster.Convert(ctx, object, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.request.Reservation.Grow(int64(len(converted) - len(object))); err != nil {
+		return nil, fmt.Errorf("the object in %s: %w", to.GroupVersion(), err)
+	}
+	return converted, nil
 }
 
 // Default implements [match.Cluster]. Its memory is reserved while it runs: for the object before it begins, and for the defaults before they are

@@ -2,11 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -54,5 +56,47 @@ func TestConversionsAreBooked(t *testing.T) {
 			t.Errorf("%s: made of an object that is too large (error %v)", name, err)
 		}
 		reservation.Release()
+	}
+}
+
+// growing is a cluster whose conversions return an object of a size.
+type growing struct {
+	match.Unknown
+
+	bytes int
+}
+
+func (g growing) Convert(context.Context, []byte, schema.GroupVersionKind) ([]byte, error) {
+	return make([]byte, g.bytes), nil
+}
+
+// TestWhatAConversionMakesOfAnObjectIsBooked: by how much it is larger, to the end of the review; one byte past the room is refused, and not kept.
+func TestWhatAConversionMakesOfAnObjectIsBooked(t *testing.T) {
+	object := []byte(`{"a":{}}`)
+	const share = 1 << 20
+	meanwhile := conversionFactor * conversion.ExtentOf(object).Typed()
+	room := 3*share/2 - meanwhile // a review in flight grows to three quarters of the ledger, which has two shares
+	for name, test := range map[string]struct {
+		growth, booked int64
+		ok             bool
+	}{
+		"as it was":          {0, 0, true},
+		"smaller":            {-3, 0, true},
+		"larger":             {1000, 1000, true},
+		"as large as it may": {room, room, true},
+		"a byte larger":      {room + 1, 0, false},
+		"much larger":        {8 << 20, 0, false},
+	} {
+		ledger, reservation := reservationOf(t, share)
+		c := &cluster{Cluster: growing{bytes: len(object) + int(test.growth)}, request: &review.Request{Reservation: reservation}}
+		got, err := c.Convert(t.Context(), object, schema.GroupVersionKind{})
+		var full *memory.FullError
+		if test.ok != (err == nil) || errors.As(err, &full) == test.ok || (got == nil) == test.ok || ledger.InUse() != test.booked {
+			t.Errorf("%s: %d bytes, error %v, and %d are booked, want %d", name, len(got), err, ledger.InUse(), test.booked)
+		}
+		reservation.Release()
+		if ledger.InUse() != 0 {
+			t.Errorf("%s: %d bytes stay booked", name, ledger.InUse())
+		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // NewHandler returns the handler for [Serve]: it passes allowed requests on to an API server, whose address is to and whose
-// credentials over has. Conversions are booked to the memory of over. No header of the dispatcher but Accept and Content-Type goes on: it cannot impersonate. conversions calls the
-// conversion webhooks that CustomResourceDefinitions of the cluster name.
+// credentials over has. Conversions are booked to the memory of over. No header of the dispatcher but Accept and Content-Type goes on: it cannot
+// impersonate. conversions calls the conversion webhooks that CustomResourceDefinitions of the cluster name.
 func NewHandler(to *url.URL, over answers.Transport, conversions custom.Caller, log *slog.Logger) http.Handler {
 	converts := newConverter(to, over, conversions)
 	proxy := &httputil.ReverseProxy{
