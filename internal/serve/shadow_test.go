@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/config/gateway"
+	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
@@ -42,7 +43,8 @@ func TestEveryCommandShowsWhatAHookInShadowWouldHaveDone(t *testing.T) {
 	r.prints(0, shadow.NewCommand(), "", []string{"report", "-o", "markdown", "--hook", "policy.example.com"}, `\| CREATE deployments\.apps web \| nobody may \|`)
 	r.prints(0, shadow.NewCommand(), "", []string{"report", "-o", "json", "--cluster", "dev", "--since", "1h"},
 		`"wouldDeny": 2`, `"state": "shadow"`, `"user": "jane"`, `"recordingSince": `)
-	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "other.example.com"}, `No hook is in shadow`)
+	r.prints(cli.ExitDenied, shadow.NewCommand(), "", []string{"report", "--hook", "plicy.example.com"},
+		`there is no hook "plicy\.example\.com" in force: .*; did you mean "policy\.example\.com"\?`)
 
 	r.prints(0, configcli.NewExplain(), "", []string{"hook", "policy.example.com"}, `is in shadow, where it decides nothing`,
 		`cluster dev of 2 requests it would have denied 2 and changed 0; p99 \d\S*s\n`, ` would deny CREATE deployments\.apps web default by jane \(2\): nobody may\n`)
