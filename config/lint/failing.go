@@ -29,9 +29,8 @@ type situation struct {
 	noNamespaces bool   // it is in no namespace
 }
 
-// situationsOf are those of the rules of a hook, without what no request has.
-func (b *builtin) situationsOf(h *match.Hook) []situation {
-	var all []situation
+// situationsOf are those of the rules of a hook, without what no request has. more is whether there are others.
+func (b *builtin) situationsOf(h *match.Hook) (all []situation, more bool) {
 	for i := range h.Rules() {
 		rule := &h.Rules()[i]
 		r := b.reachOf(h, rule)
@@ -46,13 +45,14 @@ func (b *builtin) situationsOf(h *match.Hook) []situation {
 				if operationsOf(operation)&r.operations == 0 || r.operationInVain(operation, []string{resource}) != "" || slices.Contains(all, s) {
 					continue
 				}
-				if all = append(all, s); len(all) == maxSituations {
-					return all
+				if len(all) == maxSituations {
+					return all, true
 				}
+				all = append(all, s)
 			}
 		}
 	}
-	return all
+	return all, false
 }
 
 func operationNames() []admissionregistrationv1.OperationType {
@@ -138,7 +138,7 @@ func (c *constants) failing(b *builtin, h *match.Hook) []match.Finding {
 	for i := range conditions {
 		programs[i] = c.program(conditions[i].Expression)
 	}
-	all := b.situationsOf(h)
+	all, more := b.situationsOf(h)
 	reached, failed, causes := 0, make([][]situation, len(conditions)), make([]error, len(conditions))
 	for _, s := range all {
 		errs, ok := evaluate(programs, &s)
@@ -152,7 +152,7 @@ func (c *constants) failing(b *builtin, h *match.Hook) []match.Finding {
 			}
 		}
 	}
-	if len(all) > 0 && reached == 0 {
+	if len(all) > 0 && reached == 0 && !more {
 		return []match.Finding{warning(CodeNeverMatches, h.Path(".matchConditions"),
 			"for each operation of the rules one of them is false: the hook is never called; mend it, or remove the hook")}
 	}
@@ -161,7 +161,7 @@ func (c *constants) failing(b *builtin, h *match.Hook) []match.Finding {
 		if len(failed[i]) > 0 {
 			findings = append(findings, warning(CodeConditionFails, h.Path(fmt.Sprintf(".matchConditions[%d].expression", i)),
 				"it fails for every %s: %v. %s: look first whether there is an object (object != null), an oldObject, or a field (has(request.namespace)); "+
-					"namespaceObject is for policies alone", describe(failed[i], reached), causes[i], consequence(h)))
+					"namespaceObject is for policies alone", describe(failed[i], reached, more), causes[i], consequence(h)))
 		}
 	}
 	return findings
@@ -187,9 +187,9 @@ func evaluate(programs []*program, s *situation) ([]error, bool) {
 	return errs, true
 }
 
-// describe names the situations in which a condition fails, of all that reach it.
-func describe(failed []situation, reached int) string {
-	if len(failed) == reached {
+// describe names the situations in which a condition fails, of all that reach it. more is whether others may reach it too.
+func describe(failed []situation, reached int, more bool) string {
+	if len(failed) == reached && !more {
 		return "request"
 	}
 	var names []string
