@@ -30,12 +30,20 @@ func newAuthority(t *testing.T) *authority {
 
 // issue makes a certificate of a name, for DNS names if it is that of a server.
 func (a *authority) issue(name string, servers ...string) tls.Certificate {
+	return a.issueAs(func(*x509.Certificate) {}, name, servers...)
+}
+
+// issueAs is issue with a change of the certificate.
+func (a *authority) issueAs(change func(*x509.Certificate), name string, servers ...string) tls.Certificate {
 	a.t.Helper()
 	key := newKey(a.t)
-	leaf := a.sign(&x509.Certificate{
+	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: servers, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, key)
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	change(template)
+	leaf := a.sign(template, key)
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
@@ -71,7 +79,10 @@ func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.SerialNumber = serial
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	parent := a.cert
 	if parent == nil {
 		parent = template

@@ -51,6 +51,9 @@ func (l *connLoop) serveOnce(ctx context.Context) error {
 	if s.wasUseful() {
 		l.attempts = 0
 	}
+	if err != nil && !l.accepted && ctx.Err() == nil {
+		err = h.options.TLS.explain(err, time.Now())
+	}
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -157,6 +158,23 @@ func TestStrangersAreNotTalkedTo(t *testing.T) {
 			tt.start(s)
 			s.run(hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")))
 			waitFor(t, func() bool { return strings.Contains(s.log.String(), tt.want) })
+		})
+	}
+}
+
+// TestAHostLooksAtItsOwnCertificateFirst: a dispatcher refuses it after the handshake of the host.
+func TestAHostLooksAtItsOwnCertificateFirst(t *testing.T) {
+	for want, change := range map[string]func(*x509.Certificate){
+		"the certificate of this host ended at 20":            func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
+		"the certificate of this host is not valid before 20": func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
+		"the certificate of this host is for servers":         func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := newSite(t)
+			s.authority.write(s.authority.issueAs(change, "host"), s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt"))
+			s.dispatch(s.authority, 0, "mesh.internal")
+			s.run(hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")))
+			waitFor(t, func() bool { return strings.Contains(s.log.String(), want) })
 		})
 	}
 }

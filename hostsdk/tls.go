@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,6 +19,44 @@ import (
 type TLS struct {
 	// credentials makes those of one dial; nil in the zero TLS.
 	credentials func(serverName string) (credentials.TransportCredentials, error)
+	// load reads the files again; nil without TLS.
+	load func() (*tls.Config, error)
+}
+
+// explain adds to the error of a session that was not accepted the fault of the certificate of the host, or else that the dispatcher refused
+// it. Other errors stay as they are.
+func (t TLS) explain(err error, now time.Time) error {
+	if own := t.ownFault(now); own != "" {
+		return fmt.Errorf("%s: %w", own, err)
+	}
+	if strings.Contains(err.Error(), "remote error: tls: ") { // gRPC keeps the text alone
+		return fmt.Errorf("the dispatcher refused this host: %w", err)
+	}
+	return err
+}
+
+// ownFault is a reason, to be seen from here, for which no dispatcher accepts the certificate of the host; empty without one.
+func (t TLS) ownFault(now time.Time) string {
+	if t.load == nil {
+		return ""
+	}
+	config, err := t.load()
+	if err != nil || len(config.Certificates) == 0 || len(config.Certificates[0].Certificate) == 0 {
+		return ""
+	}
+	leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0])
+	forClients := func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny }
+	switch {
+	case err != nil:
+		return ""
+	case now.After(leaf.NotAfter):
+		return "the certificate of this host ended at " + leaf.NotAfter.UTC().Format(time.RFC3339)
+	case now.Before(leaf.NotBefore):
+		return "by the clock of this machine, the certificate of this host is not valid before " + leaf.NotBefore.UTC().Format(time.RFC3339)
+	case len(leaf.ExtKeyUsage) > 0 && !slices.ContainsFunc(leaf.ExtKeyUsage, forClients):
+		return "the certificate of this host is for servers, not for clients"
+	}
+	return ""
 }
 
 // TLSFiles secures sessions by files in PEM: the certificate and key of the host, which are its identity to the mesh, and
@@ -57,7 +98,7 @@ func Plaintext() TLS {
 }
 
 func tlsFrom(load func() (*tls.Config, error)) TLS {
-	return TLS{credentials: func(serverName string) (credentials.TransportCredentials, error) {
+	return TLS{load: load, credentials: func(serverName string) (credentials.TransportCredentials, error) {
 		config, err := load()
 		if err != nil {
 			return nil, err
