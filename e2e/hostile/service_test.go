@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube/initializers"
@@ -46,11 +47,45 @@ spec: {role: author, identities: [tenant], namePrefixes: [tenant-], clusters: [t
 				never := map[string]string{"etcd": "1000000000"}
 				return code(follow(client.Wait(ctx, &configv1.WaitRequest{Revision: &configv1.Revision{Sources: never}})))
 			})
-			a.act(8, func(ctx context.Context, _ int) string {
-				_, err := client.List(ctx, &configv1.ListRequest{})
-				return code(err)
-			})
+			reads := reads(client, analysisv1.NewAnalysisServiceClient(a.dial(tenantName)))
+			a.act(16, func(ctx context.Context, n int) string { return code(reads[n%len(reads)](ctx)) })
 			a.ends = append(a.ends, func() { a.deleteAll(client) })
+		},
+	}
+}
+
+// reads are all questions of a reader.
+func reads(config configv1.ConfigServiceClient, analysis analysisv1.AnalysisServiceClient) []func(context.Context) error {
+	return []func(context.Context) error{
+		func(ctx context.Context) error { _, err := config.List(ctx, &configv1.ListRequest{}); return err },
+		func(ctx context.Context) error {
+			_, err := config.ListHooks(ctx, &configv1.ListHooksRequest{})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := config.ListHosts(ctx, &configv1.ListHostsRequest{})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := config.ListChanges(ctx, &configv1.ListChangesRequest{})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+			return err
+		},
+		func(ctx context.Context) error { return follow(config.Backup(ctx, &configv1.BackupRequest{})) },
+		func(ctx context.Context) error {
+			_, err := analysis.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := analysis.ListReviews(ctx, &analysisv1.ListReviewsRequest{})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := analysis.ListShadows(ctx, &analysisv1.ListShadowsRequest{})
+			return err
 		},
 	}
 }
