@@ -24,6 +24,7 @@ func author() role {
 		name: "an author",
 		inputs: []string{
 			"a document of the configuration", "rules, in the entries and in the index of a dispatcher", "an apply, and other calls of ConfigService", "names of initializers",
+			"an answer that is not read: of ConfigService, AnalysisService or InitializerService, over gRPC",
 		},
 		documents: func(*attack) []string {
 			return []string{mesh.Cluster(tenantName, tenantName, ""), `apiVersion: portcullis.dev/v1
