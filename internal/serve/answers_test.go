@@ -25,6 +25,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/service"
 )
 
+// smallWindow is how many bytes a client takes that nobody reads. Without a size gRPC measures the connection, and takes up to 16 MiB.
+const smallWindow = 64 << 10
+
 // heldObjects is a store that has the same objects for each list.
 type heldObjects struct {
 	service.Store
@@ -83,6 +86,7 @@ func serveObjects(t *testing.T, objects, bytes int) (dial func() unreadAnswers) 
 	return func() unreadAnswers {
 		conn, err := grpc.NewClient("passthrough:mesh", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.DialContext(ctx) }),
+			grpc.WithInitialWindowSize(smallWindow), grpc.WithInitialConnWindowSize(smallWindow),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 		if err != nil {
 			t.Fatal(err)
