@@ -100,8 +100,9 @@ func gateStages(p packages) []stage {
 			{Name: "e2e-2", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
 		stage{{
-			Name: "e2e-other", Dir: "e2e", Tests: []string{"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process"},
-			EachTest: true,
+			Name: "e2e-other", Dir: "e2e", EachTest: true, Tests: []string{
+				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
+			},
 		}},
 		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
 		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
