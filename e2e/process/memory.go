@@ -19,18 +19,34 @@ type MemoryGroup struct {
 // the process may make none. The caller calls Remove when the processes in it have ended.
 func NewMemoryGroup(bytes int64) (*MemoryGroup, error) {
 	err := errors.ErrUnsupported
-	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
-		dir, failed := os.MkdirTemp(root, "portcullis-")
+	for _, version := range []struct {
+		root, limit, swap string
+		mostSwap          int64
+	}{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes}, {"/sys/fs/cgroup", "memory.max", "memory.swap.max", 0},
+	} {
+		dir, failed := os.MkdirTemp(version.root, "portcullis-")
 		if failed != nil {
 			continue
 		}
 		g := &MemoryGroup{dir: dir}
-		if failed := os.WriteFile(filepath.Join(dir, limit), []byte(strconv.FormatInt(bytes, 10)), 0); failed == nil {
+		if failed := g.limit(version.limit, bytes); failed == nil {
+			_ = g.limit(version.swap, version.mostSwap) // a kernel without swap has no such file
 			return g, nil
 		}
 		err = errors.Join(err, g.Remove())
 	}
 	return nil, fmt.Errorf("no control group of memory can be made: %w", err)
+}
+
+// limit writes the bound. The kernel has made the file, unless the directory is none of its control groups: then it is not created.
+func (g *MemoryGroup) limit(file string, bytes int64) error {
+	f, err := os.OpenFile(filepath.Join(g.dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strconv.FormatInt(bytes, 10))
+	return errors.Join(err, f.Close())
 }
 
 // Command is a command that runs a program in the group. A nil group runs it as it is.
@@ -57,7 +73,7 @@ func (p *Process) PeakMemory() (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("the kernel says no peak of %s", p.name)
+	return 0, fmt.Errorf("/proc has no peak of the memory of %s", p.name)
 }
 
 // ForgetPeakMemory begins the peak anew.
