@@ -151,7 +151,7 @@ func unread(h head) string {
 	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds + suggestKind(h)
 }
 
-// suggestKind ends the error of a kind that is not read with the one that is written nearly so, or with the version that it has.
+// suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
 	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
 	webhooks := []string{validatingKind, mutatingKind}

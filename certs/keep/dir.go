@@ -127,7 +127,7 @@ func (d *Dir) Write(ctx context.Context, secret Secret) error {
 	return d.replace(old, secret.Files)
 }
 
-// replace makes the files of a Secret those of a pending write, whatever part of it is done, and ends it.
+// replace writes the files of a pending write, removes all others of the Secret, and ends the write. Part of it may be done already.
 func (d *Dir) replace(old Secret, files map[string][]byte) error {
 	dir := filepath.Join(d.path, old.Name)
 	for _, name := range slices.Sorted(maps.Keys(files)) { // ca.crt, next.*, tls.*

@@ -46,7 +46,7 @@ func (k *kindScan) scan(c byte, text, escaped bool) {
 	}
 }
 
-// shortened is an answer without an HTTP error whose body, if it is the Status of a failure, is as short as that of an error: client-go makes
+// shortened shortens the body of an answer without an HTTP error if it is the Status of a failure, as the body of an HTTP error: client-go makes
 // an error of either. It reads the start of the answer.
 func shortened(r *http.Response, body *boundedBody) error {
 	start, err := io.ReadAll(io.LimitReader(body, MaxErrorBytes+1))

@@ -29,7 +29,7 @@ type situation struct {
 	noNamespaces bool   // it is in no namespace
 }
 
-// situationsOf are those of the rules of a hook, without what no request has. more is whether there are others.
+// situationsOf returns the first situations in which requests match the rules of a hook. more reports whether there are others.
 func (b *builtin) situationsOf(h *match.Hook) (all []situation, more bool) {
 	for i := range h.Rules() {
 		rule := &h.Rules()[i]

@@ -19,7 +19,7 @@ type watched struct {
 	*meshState
 
 	listing <-chan struct{}
-	// An object that has not changed is that of the listing before. They are not written.
+	// objects are read-only. An unchanged object is the same message as in the listing before.
 	objects map[config.Key]*configv1.ConfigObject
 }
 
@@ -98,7 +98,7 @@ func (m *meshState) objectsSince(last *watched) map[config.Key]*configv1.ConfigO
 	return all
 }
 
-// changes returns the messages from the objects that were sent to those of a listing, and updates the former.
+// changes returns the messages that bring a reader from the objects that were sent to a listing. It updates the objects that were sent.
 func changes(sent map[config.Key]*configv1.ConfigObject, w *watched, r *configv1.WatchRequest) []*configv1.WatchResponse {
 	var out []*configv1.WatchResponse
 	for _, key := range config.SortedKeys(w.objects) {

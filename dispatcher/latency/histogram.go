@@ -49,7 +49,7 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
-// Above is the number of durations in the buckets behind that of d.
+// Above returns the number of durations in the buckets above the bucket of d.
 func (h *Histogram) Above(d time.Duration) (n uint64) {
 	for _, c := range h[BucketOf(d)+1:] {
 		n += uint64(c)

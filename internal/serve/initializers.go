@@ -70,7 +70,7 @@ type initializers struct {
 	stager *initializer.Stager
 }
 
-// open opens the store of staged objects in the etcd of the configuration: o has all but what the flags say. It does no I/O but for the file of keys.
+// open opens the store of staged objects in the etcd of the configuration. It adds the options of flags to o. The file of keys is its only I/O.
 // Without an etcd it returns nil.
 func (c *initializerConfig) open(s *stores, id string, o staged.Options) (*initializers, error) {
 	if s.client == nil {

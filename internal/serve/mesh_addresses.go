@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 )
 
-// webhookOptions are the options of the client of webhooks without those of flags.
+// webhookOptions returns the options of the client of webhooks that no flag sets.
 func (a *app) webhookOptions(metrics prometheus.Registerer) outbound.Options {
 	return outbound.Options{Metrics: metrics, Propagator: a.telemetry.Propagator, Memory: a.memory, Refused: a.meshAddresses}
 }

@@ -115,7 +115,7 @@ type Spread struct {
 	Slow  uint64   `json:"slow"`
 	Calls uint64   `json:"calls"`
 	Took  Duration `json:"took"`
-	// Median is that of all.
+	// Median is the median of all calls.
 	Median Duration `json:"median"`
 }
 

@@ -138,7 +138,7 @@ func besideKinds(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// otherWords are what a command takes in the place of a kind.
+// otherWords are the words that a command takes in the place of a kind.
 func otherWords(cmd *cobra.Command) []string {
 	switch cmd.Name() {
 	case "get":

@@ -113,7 +113,7 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// showOthers shows what arguments name that is no object of the configuration; nil if they name objects.
+// showOthers shows dispatchers, hosts, hooks and the like, if the arguments name them; it returns nil if they name objects of the configuration.
 func showOthers(args []string) func(*mesh.Show, context.Context) error {
 	if len(args) != 1 {
 		return nil
@@ -160,7 +160,7 @@ func (c *getCommand) list(ctx context.Context, show *mesh.Show, which selection)
 	return err
 }
 
-// entryFindings are those of clusters about their entries.
+// entryFindings returns the findings about the entries of clusters.
 func entryFindings(objects []*configv1.ConfigObject) []*configv1.Finding {
 	return findingsOf(objects, service.CodeEntryDrift, service.CodeEntriesUnseen, service.CodeEntriesBehind, service.CodeEntriesNotKept)
 }

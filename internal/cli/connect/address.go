@@ -215,7 +215,7 @@ func (t *MeshAddress) Refusal(err error) error {
 
 const lookFurther = "`portcullis check` with the same flags looks at all certificates"
 
-// speaksHTTP reports, by the words of gRPC, whether the answer is that of a server for HTTP and not for gRPC.
+// speaksHTTP reports whether an error of gRPC comes from a server of HTTP that knows no gRPC.
 func speaksHTTP(message string) bool {
 	return slices.ContainsFunc([]string{
 		"unexpected HTTP status code received from server", "received unexpected content-type", "missing selected ALPN property",

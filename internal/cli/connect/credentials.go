@@ -13,8 +13,8 @@ import (
 
 var errHandshake = errors.New("the server took the connection, and has not answered the TLS handshake: does it speak TLS at this port?")
 
-// Credentials are those of gRPC by the files of a client. Their errors are explained by [certs.Reloader.Explain]. They may be used
-// concurrently.
+// Credentials are credentials of gRPC that read the certificate files of a client. [certs.Reloader.Explain] explains their errors. They may be
+// used concurrently.
 type Credentials struct {
 	credentials.TransportCredentials
 
