@@ -35,24 +35,34 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	}
 	defer leave()
 	caller := s.o.Identity(ctx)
-	return s.apply(ctx, r, caller.Name(), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
+	return s.apply(ctx, r, caller.Name(), s.paceOf(caller), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
 }
 
-// apply is Apply for a caller with access.
+// apply is Apply for a caller with access, who works at a pace, unless that is nil.
 func (s *Service) apply(
-	ctx context.Context, r *configv1.ApplyRequest, caller string, accessIn func(*storedState) access,
+	ctx context.Context, r *configv1.ApplyRequest, caller string, rests *pace, accessIn func(*storedState) access,
 ) (*configv1.ApplyResponse, error) {
-	done, err := s.applies.wait(ctx, caller)
+	applied, err := s.applies.wait(ctx, caller, rests)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer applied()
+	done, err := s.work.wait(ctx, caller, nil)
+	if err != nil {
+		return nil, err
+	}
 	objects, findings, err := s.decode(r)
+	done()
 	if err != nil {
 		return nil, err
 	}
 	var plan *applyPlan
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
+		done, err := s.work.wait(ctx, caller, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		req := &applyRequest{
 			access: accessIn(st), objects: objects, expected: r.GetExpectedResourceVersions(),
 			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect, offers: s.o.Offers,

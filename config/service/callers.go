@@ -63,6 +63,15 @@ func (c *roleCache) lookup(caller identity.Peer, now time.Time) (has, current bo
 	return has, c.begun.After(c.changed) && now.Sub(c.begun) < RolesAge
 }
 
+// operator reports whether a caller has the role of an operator.
+func (c *roleCache) operator(caller identity.Peer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.roles, func(role *kinds.RoleSpec) bool {
+		return role.Role == kinds.RoleOperator && role.Grant().Includes(caller)
+	})
+}
+
 // enter admits a call of an identity that has a role in the cache or, for others, in the store. The call checks its access
 // again by the state that it reads. leave has to be called at the end of the call.
 func (s *Service) enter(ctx context.Context) (leave func(), err error) {

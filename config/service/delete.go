@@ -32,6 +32,11 @@ func (s *Service) Delete(ctx context.Context, r *configv1.DeleteRequest) (*confi
 	}
 	defer leave()
 	revision, err := s.change(ctx, "delete", r.GetDryRun(), func(st *storedState) (*edit, error) {
+		done, err := s.turn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		by := st.accessOf(s.o.Identity(ctx), s.o.Operators)
 		if !s.hasStore() {
 			return nil, st.refuseRemoval(requestedKey(r.GetKey()), by)

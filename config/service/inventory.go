@@ -75,19 +75,22 @@ func (s *Service) ListHooks(ctx context.Context, r *configv1.ListHooksRequest) (
 // enterReader admits a call of an identity that may read. The store is not read for operators of the flags, who want to look when
 // it does not answer. leave has to be called at the end of the call.
 func (s *Service) enterReader(ctx context.Context) (leave func(), err error) {
-	leave, err = s.enter(ctx)
-	if err != nil || s.o.Operators.Includes(s.o.Identity(ctx)) {
-		return leave, err
-	}
-	st, err := s.read(ctx)
-	if err == nil {
-		err = st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
-	}
+	entered, err := s.enter(ctx)
 	if err != nil {
-		leave()
 		return nil, err
 	}
-	return leave, nil
+	if !s.o.Operators.Includes(s.o.Identity(ctx)) {
+		_, err = s.readFor(ctx)
+	}
+	var done func()
+	if err == nil {
+		done, err = s.turn(ctx)
+	}
+	if err != nil {
+		entered()
+		return nil, err
+	}
+	return func() { done(); entered() }, nil
 }
 
 // HookRefOf names a hook.

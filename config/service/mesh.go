@@ -26,25 +26,25 @@ type meshState struct {
 
 // openState admits a call and reads the state for it. leave has to be called at the end of the call.
 func (s *Service) openState(ctx context.Context) (m *meshState, leave func(), err error) {
-	leave, err = s.enter(ctx)
+	entered, err := s.enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err = s.readMesh(ctx)
+	m, done, err := s.readMesh(ctx)
 	if err != nil {
-		leave()
+		entered()
 		return nil, nil, err
 	}
-	return m, leave, nil
+	return m, func() { done(); entered() }, nil
 }
 
-// readMesh reads the state for a caller that may read.
-func (s *Service) readMesh(ctx context.Context) (*meshState, error) {
+// readMesh reads the state for a caller that may read, whose turn begins.
+func (s *Service) readMesh(ctx context.Context) (_ *meshState, done func(), err error) {
 	st, err := s.readFor(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.gather(ctx, st)
+	return s.gatherInTurn(ctx, st, s.turn)
 }
 
 // readFor reads the configuration for a caller that may read.
@@ -56,13 +56,34 @@ func (s *Service) readFor(ctx context.Context) (*storedState, error) {
 	return st, st.accessOf(s.o.Identity(ctx), s.o.Operators).mayRead()
 }
 
+// gatherInTurn is gather in a turn, which begins.
+func (s *Service) gatherInTurn(
+	ctx context.Context, st *storedState, turn func(context.Context) (func(), error),
+) (_ *meshState, done func(), err error) {
+	dispatchers, err := s.o.Objects.Dispatchers(ctx)
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	done, err = turn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.join(st, dispatchers), done, nil
+}
+
 // gather adds the reports of the dispatchers and hosts to the configuration.
-func (s *Service) gather(ctx context.Context, st *storedState) (_ *meshState, err error) {
-	m := &meshState{storedState: st, live: s.o.Live.Configuration(), hosts: map[config.Key][]HookHosts{}}
-	m.modes = modesOf(m.live.Snapshot())
-	if m.dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
+func (s *Service) gather(ctx context.Context, st *storedState) (*meshState, error) {
+	dispatchers, err := s.o.Objects.Dispatchers(ctx)
+	if err != nil {
 		return nil, unavailable(err)
 	}
+	return s.join(st, dispatchers), nil
+}
+
+// join adds reports of dispatchers, and those of the hosts here, to the configuration.
+func (s *Service) join(st *storedState, dispatchers []etcdstore.Status) *meshState {
+	m := &meshState{storedState: st, live: s.o.Live.Configuration(), dispatchers: dispatchers, hosts: map[config.Key][]HookHosts{}}
+	m.modes = modesOf(m.live.Snapshot())
 	for _, h := range s.o.Hooks() {
 		if !h.called() {
 			continue
@@ -83,7 +104,7 @@ func (s *Service) gather(ctx context.Context, st *storedState) (_ *meshState, er
 			m.byKey[p.Key] = append(m.byKey[p.Key], p)
 		}
 	}
-	return m, nil
+	return m
 }
 
 // equal reports whether all objects look the same in another state.

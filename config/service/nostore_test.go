@@ -12,7 +12,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/config/lint"
 	"github.com/portcullis-mesh/portcullis/config/service"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/identity"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -96,27 +95,3 @@ func TestWithoutAStoreADryRunComparesWithTheSources(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func TestADocumentWithoutAVersionInForceIsDescribed(t *testing.T) {
-	f := withoutStore(t, policy("p", "failurePolicy: Ignore"))
-	bad := config.Key{Kind: "HookRoute", Name: "bad"}
-	f.problems = config.Problems{{Severity: match.SeverityError, Code: "field", Key: bad, Field: "spec.x", Message: "unknown field"}}
-	state, err := f.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, want := range map[config.Key]string{
-		{Kind: "ValidatingWebhookConfiguration", Name: "p"}: "Accepted True Valid, InRotation True Immediate, Effective True Applied",
-		bad:                               "Accepted False Invalid, Effective False Invalid",
-		{Kind: "HookRoute", Name: "none"}: "Accepted False NotListed, Effective False NotListed",
-	} {
-		conditions, findings := state.Describe(key)
-		var got []string
-		for _, c := range conditions {
-			got = append(got, c.GetType()+" "+c.GetStatus()+" "+c.GetReason())
-		}
-		if strings.Join(got, ", ") != want || (len(findings) == 1) != (key == bad) {
-			t.Errorf("%s: %q, %v; want %s", key, got, findings, want)
-		}
-	}
-}

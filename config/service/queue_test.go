@@ -11,18 +11,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestOneApplyIsCheckedAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.T) {
+func TestOneCallWorksAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := newApplyQueue()
+		queue := newTurns()
 		var order strings.Builder
 		var all sync.WaitGroup
-		leave, err := queue.wait(t.Context(), "first")
+		leave, err := queue.wait(t.Context(), "first", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, who := range []string{"a", "a", "a", "b"} {
 			all.Go(func() {
-				leave, err := queue.wait(t.Context(), who)
+				leave, err := queue.wait(t.Context(), who, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -44,15 +44,15 @@ func TestOneApplyIsCheckedAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.
 }
 
 func TestWhoGoesAwayLeavesItsPlace(t *testing.T) {
-	queue := newApplyQueue()
+	queue := newTurns()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	leave, err := queue.wait(t.Context(), "a")
+	leave, err := queue.wait(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"a", "b"} {
-		if _, err := queue.wait(over, who); status.Code(err) != codes.Canceled {
+		if _, err := queue.wait(over, who, nil); status.Code(err) != codes.Canceled {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestWhoGoesAwayLeavesItsPlace(t *testing.T) {
 	if len(queue.lines) != 0 {
 		t.Errorf("%d lines are left", len(queue.lines))
 	}
-	leave, err = queue.wait(t.Context(), "b")
+	leave, err = queue.wait(t.Context(), "b", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,14 +101,22 @@ func (s *Service) storeUsage() *configv1.StoreUsage {
 
 // ListChanges implements configv1.ConfigServiceServer.
 func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesRequest) (*configv1.ListChangesResponse, error) {
-	_, leave, err := s.openState(ctx)
+	leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	if _, err := s.readFor(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.needStore("no history of changes is kept; that of %s has it", s.o.Sources); err != nil {
 		return nil, err
 	}
+	done, err := s.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	all, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)
 	if err != nil {
 		return nil, unavailable(err)

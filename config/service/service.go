@@ -95,10 +95,15 @@ type Service struct {
 	stopping chan struct{}  // closed by Drain
 	drain    func()
 	roles    *roleCache
-	applies  *applyQueue
+	applies  *turns // one apply at a time is decided, so that the store has not moved meanwhile
+	work     *turns // one call at a time occupies a processor
+	pace     *pace  // of the work
 
 	watching chan struct{} // held while watched is read and made
 	watched  *watched      // of the latest listing; nil before the first watch
+
+	reporting   chan struct{}      // held while lastReports is read and made
+	lastReports *dispatcherReports // nil before the first Wait
 
 	mu      sync.Mutex   // guards what follows
 	last    *storedState // the latest that was read; nil before the first
@@ -132,7 +137,8 @@ func New(o Options) (*Service, error) {
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
-		roles: newRoleCache(), applies: newApplyQueue(), watching: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
+		roles: newRoleCache(), applies: newTurns(), work: newTurns(), pace: newPace(), watching: make(chan struct{}, 1),
+		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
 	}, nil
 }
 

@@ -28,18 +28,19 @@ func (s *Service) openStream(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	defer leave() // a stream is counted among the streams
-	if _, err := s.readFor(ctx); err != nil {
-		return nil, err
-	}
 	select {
 	case <-s.stopping:
 		return nil, errStopping
 	default:
 	}
 	who := s.o.Identity(ctx).Name()
-	lease, err := s.streams.Reserve(who, 1)
+	lease, err := s.streams.Reserve(who, 1) // before the store is read, so that a refusal costs little
 	if err != nil {
 		return nil, status.Errorf(codes.ResourceExhausted, "too many streams of %q are open: end some, or ask another dispatcher", who)
+	}
+	if _, err := s.readFor(ctx); err != nil {
+		lease.Release()
+		return nil, err
 	}
 	return lease.Release, nil
 }

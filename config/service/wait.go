@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -11,8 +12,34 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// waitInterval is how often Wait reads the reports of the dispatchers, one small key each.
+// waitInterval is how often the streams of Wait look at the reports of the dispatchers. All streams together read the store once in this time.
 const waitInterval = 50 * time.Millisecond
+
+// dispatcherReports are the reports of the dispatchers as one read of the store had them, which the streams of Wait share.
+type dispatcherReports struct {
+	all  []etcdstore.Status // read-only
+	read time.Time
+}
+
+// reports returns reports that were read after a time.
+func (s *Service) reports(ctx context.Context, after time.Time) (*dispatcherReports, error) {
+	select {
+	case s.reporting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+	defer func() { <-s.reporting }()
+	if last := s.lastReports; last != nil && last.read.After(after) {
+		return last, nil
+	}
+	begun := time.Now()
+	all, err := s.o.Objects.Dispatchers(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	s.lastReports = &dispatcherReports{all, begun}
+	return s.lastReports, nil
+}
 
 // Wait implements configv1.ConfigServiceServer.
 func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) error {
@@ -37,12 +64,12 @@ func (s *Service) Wait(r *configv1.WaitRequest, stream grpc.ServerStreamingServe
 func (s *Service) sendProgress(r *configv1.WaitRequest, stream grpc.ServerStreamingServer[configv1.WaitResponse]) (last *configv1.WaitResponse, err error) {
 	t := time.NewTicker(waitInterval)
 	defer t.Stop()
-	for {
-		all, err := s.o.Objects.Dispatchers(stream.Context())
+	for after := time.Now(); ; after = time.Now().Add(-waitInterval) {
+		reports, err := s.reports(stream.Context(), after)
 		if err != nil {
-			return last, unavailable(err)
+			return last, err
 		}
-		now := progress(all, r)
+		now := progress(reports.all, r)
 		if now.GetDone() && r.GetReleased() {
 			err = s.sweep(stream.Context())
 		}

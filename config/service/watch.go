@@ -13,6 +13,9 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
+// allWatches has the turn of the work that all watches share. No identity is empty.
+const allWatches = ""
+
 // watched are the objects of one listing of the configuration, which all watches share: their number multiplies neither the work of a listing nor
 // the memory of the objects.
 type watched struct {
@@ -42,7 +45,12 @@ func (s *Service) Watch(r *configv1.WatchRequest, stream grpc.ServerStreamingSer
 		}
 		var news []*configv1.WatchResponse
 		if w != last {
+			done, err := s.turn(ctx)
+			if err != nil {
+				return err
+			}
 			news = changes(sent, w, r)
+			done()
 		}
 		if last == nil {
 			news = append(news, &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED})
@@ -75,10 +83,12 @@ func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched,
 	if last != nil && last.listing == listing && last.state == st.state {
 		return last, nil
 	}
-	m, err := s.gather(ctx, st)
+	// It works for all watches, and none of them need rest from it.
+	m, done, err := s.gatherInTurn(ctx, st, func(ctx context.Context) (func(), error) { return s.work.wait(ctx, allWatches, nil) })
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	s.watched = &watched{meshState: m, listing: listing, objects: m.objectsSince(last)}
 	return s.watched, nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +31,7 @@ type report struct {
 	unseen   []error         // of the watch, by source; guarded by mu
 	problems config.Problems // of the documents; guarded by mu
 	findings config.Problems // of Options.Inspect; guarded by mu
+	together config.Problems // all of them, for readers; nil after a change; guarded by mu
 }
 
 func newReport(opts Options) *report {
@@ -67,7 +69,7 @@ func (r *report) swap(kept []error, source int, err error) (another, over bool) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := kept[source]
-	kept[source] = err
+	kept[source], r.together = err, nil
 	return err != nil && (before == nil || before.Error() != err.Error()), err == nil && before != nil
 }
 
@@ -109,7 +111,7 @@ func (r *report) replace(kept *config.Problems, problems config.Problems) {
 	for _, p := range *kept {
 		known[p] = true
 	}
-	*kept = problems
+	*kept, r.together = problems, nil
 	r.mu.Unlock()
 	for _, p := range problems {
 		if !known[p] {
@@ -131,11 +133,20 @@ func (r *report) failure() string {
 	return clause
 }
 
-// all are the problems of the sources, of the documents, and of the generation in force.
+// all are the problems of the sources, of the documents, and of the generation in force. They are read-only: all readers share them, since each
+// call of ConfigService asks, and they may be many thousands.
 func (r *report) all() config.Problems {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all config.Problems
+	if r.together == nil {
+		r.together = r.concatenated()
+	}
+	return r.together
+}
+
+// concatenated needs mu. It does not return nil.
+func (r *report) concatenated() config.Problems {
+	all := config.Problems{}
 	for i, name := range r.names {
 		if err := r.failures[i]; err != nil {
 			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+err.Error()))
@@ -144,7 +155,7 @@ func (r *report) all() config.Problems {
 			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
 		}
 	}
-	return append(append(all, r.problems...), r.findings...)
+	return slices.Clip(append(append(all, r.problems...), r.findings...))
 }
 
 // ofSource is a problem of a source as a whole.

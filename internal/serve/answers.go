@@ -35,8 +35,8 @@ func newAnswers(caller func(context.Context) identity.Peer) (*answers, error) {
 	return &answers{ledger, caller}, err
 }
 
-// books reports whether a method belongs to one of the services.
-func (*answers) books(method string) bool {
+// ofControlPlane reports whether a method belongs to ConfigService, AnalysisService or InitializerService.
+func ofControlPlane(method string) bool {
 	switch service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/"); service {
 	case configv1.ConfigService_ServiceDesc.ServiceName, analysisv1.AnalysisService_ServiceDesc.ServiceName,
 		initializerv1.InitializerService_ServiceDesc.ServiceName:
@@ -47,7 +47,7 @@ func (*answers) books(method string) bool {
 
 // unary is an interceptor.
 func (a *answers) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if !a.books(info.FullMethod) {
+	if !ofControlPlane(info.FullMethod) {
 		return handler(ctx, r)
 	}
 	uncompressed(ctx)
@@ -60,7 +60,7 @@ func (a *answers) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, 
 
 // stream is an interceptor.
 func (a *answers) stream(srv any, to grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if a.books(info.FullMethod) {
+	if ofControlPlane(info.FullMethod) {
 		uncompressed(to.Context())
 		to = bookedStream{to, a}
 	}

@@ -353,8 +353,8 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 		grpc.Creds(hostCredentials{credentials.NewTLS(nil), a.hostsEdge}),
 		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
-		grpc.ChainStreamInterceptor(a.channels.stream, answers.stream),
-		grpc.ChainUnaryInterceptor(a.channels.unary, answers.unary),
+		grpc.ChainStreamInterceptor(a.channels.stream, delayStream, answers.stream),
+		grpc.ChainUnaryInterceptor(a.channels.unary, delayUnary, answers.unary),
 	)...)
 	hostv1.RegisterHostServiceServer(s, a.hosts)
 	admissionv1.RegisterAdmissionServiceServer(s, a.bridge.AdmissionService())

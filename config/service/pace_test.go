@@ -1,0 +1,88 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAnIdentityWorksItsShareOfTheTime: calls that follow each other at once, as a client in a loop sends them.
+func TestAnIdentityWorksItsShareOfTheTime(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 10 * time.Second} {
+		p, begun := newPace(), time.Unix(1, 0)
+		now, worked := begun, time.Duration(0)
+		for now.Sub(begun) < time.Hour {
+			now = now.Add(p.delay("a", now) + took)
+			worked += took
+			p.worked("a", now, took)
+			if d := p.delay("b", now); d != 0 {
+				t.Fatalf("another identity waits for %v", d)
+			}
+		}
+		if share := time.Hour / workParts; worked < share || worked > share+workBurst+took {
+			t.Errorf("calls of %v worked for %v of an hour, want %v", took, worked, share)
+		}
+	}
+}
+
+func TestACallAfterAPauseBeginsAtOnce(t *testing.T) {
+	p, now := newPace(), time.Unix(1, 0)
+	p.worked("a", now, 20*time.Second)
+	if d := p.delay("a", now); d != (workParts-1)*20*time.Second-workBurst {
+		t.Errorf("it waits for %v", d)
+	}
+	if d := p.delay("a", now.Add(workParts*20*time.Second)); d != 0 {
+		t.Errorf("after a pause it waits for %v", d)
+	}
+}
+
+func TestAPaceForgetsIdentitiesThatHaveRested(t *testing.T) {
+	p, now := newPace(), time.Unix(1, 0)
+	p.worked("tired", now, time.Hour)
+	for n := range 2 * maxResting {
+		now = now.Add(time.Second)
+		p.worked(fmt.Sprint(n), now, time.Millisecond)
+	}
+	if len(p.rested) > maxResting || p.delay("tired", now) == 0 {
+		t.Errorf("%d identities are known, and one that owes rest waits for %v", len(p.rested), p.delay("tired", now))
+	}
+}
+
+// TestAnIdentityThatRestsHoldsNobodyUp: it waits outside of the common queue.
+func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue, rests := newTurns(), newPace()
+		call := func(ctx context.Context, who string, length time.Duration) (waited time.Duration, err error) {
+			begun := time.Now()
+			done, err := queue.wait(ctx, who, rests)
+			waited = time.Since(begun)
+			if err == nil {
+				<-time.After(length)
+				done()
+			}
+			return waited, err
+		}
+		if waited, err := call(t.Context(), "a", time.Minute); waited != 0 || err != nil {
+			t.Fatal(waited, err)
+		}
+		again := make(chan time.Duration)
+		go func() { waited, _ := call(t.Context(), "a", 0); again <- waited }()
+		synctest.Wait()
+		if waited, err := call(t.Context(), "b", time.Second); waited != 0 || err != nil {
+			t.Errorf("another identity: %v, %v", waited, err)
+		}
+		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if waited, err := call(gone, "a", 0); waited != time.Second || err == nil {
+			t.Errorf("a call that is over: %v, %v", waited, err)
+		}
+		if waited, want := <-again, (workParts-1)*time.Minute-workBurst; waited != want {
+			t.Errorf("it rested for %v, want %v", waited, want)
+		}
+		if len(queue.lines) != 0 {
+			t.Errorf("%d lines are left", len(queue.lines))
+		}
+	})
+}
