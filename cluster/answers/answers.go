@@ -20,6 +20,8 @@ import (
 const (
 	// MaxBytes bounds an answer that is read whole, unpacked, in bytes. The discovery of 2,000 CustomResourceDefinitions has about 3 MiB.
 	MaxBytes = 32 << 20
+	// MaxObjectBytes bounds an answer with one object, such as a SubjectAccessReview or the metadata of a namespace, in bytes: as much as an API server takes.
+	MaxObjectBytes = 3 << 20
 	// MaxParts bounds the objects and arrays of such an answer.
 	MaxParts = 250_000
 	// MaxListBytes bounds a list that is read item by item, and a watch, in bytes: a list of 2,000 CustomResourceDefinitions has about 100 MiB.

@@ -115,6 +115,35 @@ func TestAnAnswerIsBoundedInBytesDepthAndParts(t *testing.T) {
 	}
 }
 
+func TestAnAnswerWithOneObjectIsAsLargeAsAnObject(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, accept string
+		most           int
+	}{
+		"a review that is sent":     {http.MethodPost, mediaType, MaxObjectBytes},
+		"the metadata of an object": {http.MethodGet, mediaType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + mediaType, MaxObjectBytes},
+		"the metadata of a list":    {http.MethodGet, mediaType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + mediaType, MaxBytes},
+		"discovery":                 {http.MethodGet, mediaType + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," + mediaType, MaxBytes},
+	} {
+		for _, bytes := range []int{test.most, test.most + 1} {
+			body := `"` + strings.Repeat(`x\"`, bytes/3)
+			body = body[:bytes-3] + `xx"`
+			request, err := http.NewRequestWithContext(t.Context(), test.method, "http://cluster/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Accept", test.accept)
+			response, err := Transport{RoundTripper: &answering{header: typed(mediaType), body: body}}.RoundTrip(request)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+			}
+			if refused := err != nil && strings.Contains(err.Error(), "larger than"); refused != (bytes > test.most) {
+				t.Errorf("%s of %d bytes: %v", name, bytes, err)
+			}
+		}
+	}
+}
+
 func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {
 	const total = 4 << 20
 	ledger, err := memory.New(memory.Options{Total: total})
@@ -336,6 +365,23 @@ func FuzzThePartsOfAnAnswer(f *testing.F) {
 				t.Fatal(err)
 			}
 			parts, deepest = max(parts, b.parts), max(deepest, b.depth)
+		}
+		for at := range min(len(text), 64) { // the same in two pieces, texts at a time
+			pieces := &boundedBody{mostUnit: b.mostUnit, mostParts: b.mostParts}
+			if pieces.count([]byte(text[:at])) == nil && pieces.count([]byte(text[at:])) == nil {
+				type counts struct {
+					unit, parts, depth           int
+					text, escaped, array, status bool
+				}
+				of := func(b *boundedBody) counts {
+					return counts{int(b.unit), b.parts, b.depth, b.text, b.escaped, b.array, b.kind.status}
+				}
+				if got, want := of(pieces), of(b); got != want {
+					t.Fatalf("cut at %d: %+v, want %+v", at, got, want)
+				}
+			} else if b.depth <= MaxDepth && deepest <= MaxDepth {
+				t.Fatalf("cut at %d it is refused", at)
+			}
 		}
 		wantParts, wantDepth, depth := 0, 0, 0
 		for d := json.NewDecoder(strings.NewReader(text)); ; {

@@ -1,9 +1,11 @@
 package answers
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
@@ -27,6 +29,8 @@ func (t Transport) bound(request *http.Request, answer *http.Response) error {
 		b.level = 2
 	case t.ItemByItem:
 		b.most, b.mostUnit, b.mostParts, b.list = MaxListBytes, MaxItemBytes, MaxItemParts, true
+	case isOfOneObject(request):
+		b.most, b.mostUnit = MaxObjectBytes, MaxObjectBytes
 	}
 	var err error
 	if b.reservation, b.release, err = t.reservation(request.Context()); err != nil {
@@ -37,6 +41,11 @@ func (t Transport) bound(request *http.Request, answer *http.Response) error {
 		return nil
 	}
 	return shortened(answer, b)
+}
+
+// isOfOneObject reports whether a request has one object for an answer: a review that is sent, or the metadata of an object.
+func isOfOneObject(r *http.Request) bool {
+	return r.Method == http.MethodPost || strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;")
 }
 
 // boundedBody returns an error in place of the bytes that go past a bound. One goroutine reads it, and any may close it.
@@ -80,8 +89,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.read += int64(n); b.read > b.most {
 		b.err = fmt.Errorf("the answer of the API server is larger than %d bytes", b.most)
 	}
-	for i := 0; i < n && b.err == nil; i++ {
-		b.err = b.scan(p[i])
+	if b.err == nil {
+		b.err = b.count(p[:n])
 	}
 	if b.err != nil {
 		return 0, b.err
@@ -132,6 +141,41 @@ func (b *boundedBody) endUnit() {
 	keep := min(b.booked, bytesFactor*b.largest)
 	b.reservation.Shrink(b.booked - keep)
 	b.unit, b.parts, b.booked, b.kind = 0, 0, keep, kindScan{}
+}
+
+// count counts bytes of JSON.
+func (b *boundedBody) count(p []byte) error {
+	for len(p) > 0 {
+		if plain := b.plain(p); plain > 0 {
+			b.unit += int64(plain)
+			p = p[plain:]
+			continue
+		}
+		if err := b.scan(p[0]); err != nil {
+			return err
+		}
+		p = p[1:]
+	}
+	return nil
+}
+
+// plainAtATime bounds how far plain looks, in bytes, so that a text of backslashes is not searched again for each of them.
+const plainAtATime = 256
+
+// plain is how many bytes come next that are inside of a text and change nothing but the size of the unit: API servers, and attackers, send mostly texts.
+// It is a bound of the time that reading takes, and 0 near a bound of bytes.
+func (b *boundedBody) plain(p []byte) int {
+	p = p[:min(len(p), plainAtATime)]
+	if !b.text || b.escaped || b.depth == b.level || b.kind.status || b.unit+int64(len(p)) > b.mostUnit {
+		return 0
+	}
+	if quote := bytes.IndexByte(p, '"'); quote >= 0 {
+		p = p[:quote]
+	}
+	if backslash := bytes.IndexByte(p, '\\'); backslash >= 0 {
+		p = p[:backslash]
+	}
+	return len(p)
 }
 
 // scan counts one byte of JSON. Whether it is JSON is left to the decoder.
