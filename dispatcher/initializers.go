@@ -233,28 +233,35 @@ func refusal(reason metav1.StatusReason, code int32, message string) *admissionv
 
 // pendingOf returns the initializers that an object names, and the object without them; a nil object if it names none.
 func pendingOf(raw []byte) (names []string, stripped []byte, err error) {
-	var o struct {
-		Metadata struct {
-			Annotations  map[string]string `json:"annotations"`
-			Initializers *struct {
-				Pending []struct {
-					Name string `json:"name"`
-				} `json:"pending"`
-			} `json:"initializers"`
-		} `json:"metadata"`
+	var field *struct {
+		Pending []struct {
+			Name string `json:"name"`
+		} `json:"pending"`
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
+	value, err := conversion.Lookup(raw, "metadata", "initializers")
+	if err == nil && value != nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(value, &field)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	annotation, err := conversion.Lookup(raw, "metadata", "annotations", PendingAnnotation)
+	if err != nil {
 		return nil, nil, err
 	}
 	var remove []string
-	if field := o.Metadata.Initializers; field != nil {
+	if field != nil {
 		remove = append(remove, "/metadata/initializers")
 		for _, i := range field.Pending {
 			names = append(names, i.Name)
 		}
 	}
-	if text, ok := o.Metadata.Annotations[PendingAnnotation]; ok {
-		if err := json.Unmarshal([]byte(text), &names); err != nil {
+	if annotation != nil {
+		var text string
+		if err = kjson.UnmarshalCaseSensitivePreserveInts(annotation, &text); err == nil {
+			err = json.Unmarshal([]byte(text), &names)
+		}
+		if err != nil {
 			return nil, nil, fmt.Errorf("annotation %s is no JSON list of names: %w", PendingAnnotation, err)
 		}
 		remove = append(remove, "/metadata/annotations/initializers.portcullis.dev~1pending")

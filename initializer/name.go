@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/rand"
-	kjson "sigs.k8s.io/json"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -22,18 +22,14 @@ const (
 type stagedName struct{ own, generate string }
 
 func nameOf(a *admissionv1.AdmissionRequest) (stagedName, error) {
-	var is struct {
-		Metadata struct {
-			Name         string `json:"name"`
-			GenerateName string `json:"generateName"`
-		} `json:"metadata"`
+	raw := a.GetObject().GetRaw()
+	generate, err := conversion.LookupText(raw, "metadata", "generateName")
+	n := stagedName{own: a.GetName(), generate: generate}
+	if err == nil && n.own == "" {
+		n.own, err = conversion.LookupText(raw, "metadata", "name")
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(a.GetObject().GetRaw(), &is); err != nil {
+	if err != nil {
 		return stagedName{}, fmt.Errorf("the object of the review is not JSON: %w", err)
-	}
-	n := stagedName{own: a.GetName(), generate: is.Metadata.GenerateName}
-	if n.own == "" {
-		n.own = is.Metadata.Name
 	}
 	return n, nil
 }

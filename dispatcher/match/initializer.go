@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // initializers is 1 for an object with initializers, so that they come first.
@@ -67,27 +68,20 @@ func (h *Hook) names(resource string) bool {
 	return false
 }
 
-// pod has the fields of a Pod that decide.
-type pod struct {
-	Metadata struct {
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Spec struct {
-		ServiceAccountName string `json:"serviceAccountName"`
-	} `json:"spec"`
-}
-
 // skipsPod returns why the initializer is not called for a Pod; empty if it is. No kubelet runs a mirror Pod, whatever its creator, and its
 // annotation cannot be removed (SEMANTICS C49; ValidatePodUpdate of Kubernetes).
 func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
-	var p pod
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(a.req.GetObject().GetRaw(), &p); err != nil {
+	raw, account := a.req.GetObject().GetRaw(), ""
+	mirror, err := conversion.Lookup(raw, "metadata", "annotations", corev1.MirrorPodAnnotationKey)
+	if err == nil && slices.Contains(h.Route.HostClusters, a.req.GetCluster()) {
+		account, err = conversion.LookupText(raw, "spec", "serviceAccountName")
+	}
+	switch {
+	case err != nil:
 		return "", apierrors.NewBadRequest("the Pod cannot be read: " + err.Error())
-	}
-	if _, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+	case mirror != nil:
 		return SkipMirrorPod, nil
-	}
-	if slices.Contains(h.Route.HostClusters, a.req.GetCluster()) && h.runsAs(a.req.GetNamespace(), p.Spec.ServiceAccountName) {
+	case h.runsAs(a.req.GetNamespace(), account):
 		return SkipOwnPod, nil
 	}
 	return "", nil

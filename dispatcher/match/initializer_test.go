@@ -205,11 +205,22 @@ func TestObjectsThatAnInitializerLeavesAlone(t *testing.T) {
 }
 
 func TestAPodThatCannotBeReadRefusesTheReview(t *testing.T) {
-	s := compile(t, match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}, Routes: controlled("a")})
-	req := createPod()
-	req.Object.Raw = []byte(`{"spec": []}`)
-	if d := s.Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(req, namespaces{})); d.Err == nil || d.Err.Status().Code != 400 {
-		t.Errorf("decision %+v, want an error with status 400", d)
+	for raw, refused := range map[string]map[string]bool{
+		`{"metadata": []}`:                        {"elsewhere": true, "hosts run here": true},
+		`{"spec": {"serviceAccountName": "a"}} x`: {"elsewhere": true, "hosts run here": true},
+		`{"spec": []}`:                            {"elsewhere": false, "hosts run here": true},
+	} {
+		for cluster, want := range refused {
+			routes := controlled("a")
+			routes[0].Route.HostClusters = []string{"hosts run here"}
+			s := compile(t, match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}, Routes: routes})
+			req := createPod()
+			req.Cluster, req.Object.Raw = cluster, []byte(raw)
+			d := s.Hooks()[0].ShouldCall(t.Context(), match.NewAttributes(req, namespaces{}))
+			if refused := d.Err != nil && d.Err.Status().Code == 400; refused != want || d.Match == want {
+				t.Errorf("%s, %s: decision %+v, want it refused with status 400: %v", raw, cluster, d, want)
+			}
+		}
 	}
 }
 
