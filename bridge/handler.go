@@ -86,7 +86,7 @@ func (x *exchange) authorize(params map[string]string) *refusal {
 	caller, err := x.connection.channel.Identity()
 	if err != nil {
 		if !errors.Is(err, identity.ErrNone) {
-			x.writer.Header().Set("Connection", "close") // another one is opened with the caller's certificate of then
+			x.writer.Header().Set("Connection", "close") // the caller handshakes again, with its current certificate
 		}
 		return unauthenticated(err)
 	}

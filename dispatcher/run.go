@@ -111,7 +111,7 @@ func (x *run) unchangedAnswer() review.Answer {
 	}
 	if x.request.Explain {
 		for _, h := range x.hooks {
-			x.skipped = append(x.skipped, match.Skipped{Hook: h, Reason: "nobody has changed the object since it was called"})
+			x.skipped = append(x.skipped, match.Skipped{Hook: h, Reason: "the object has not changed since it was called"})
 		}
 		x.addSkipped(&answer)
 	}

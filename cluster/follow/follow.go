@@ -268,7 +268,7 @@ func (w *worker) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = w.lease.Over(ctx, config, client)
+	err = w.lease.Campaign(ctx, config, client)
 	if w.term != nil && (client != w.client || !w.lease.Leads()) {
 		w.term.end()
 		w.term = nil

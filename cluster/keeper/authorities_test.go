@@ -114,7 +114,7 @@ func TestEntriesFollowTheFileOfTheirAuthorities(t *testing.T) {
 		for _, bad := range []string{"", "no PEM", second + second[:100]} {
 			write(t, file, bad)
 			passes(takeover)
-			if s := k.States(); server.bundles(t) != second || s[0].Err == nil || s[0].True || s[0].Leads {
+			if s := k.States(); server.bundles(t) != second || s[0].Err == nil || s[0].InSync || s[0].Leads {
 				t.Errorf("with the file %q: %+v", bad, s)
 			}
 		}
@@ -123,7 +123,7 @@ func TestEntriesFollowTheFileOfTheirAuthorities(t *testing.T) {
 		}
 		write(t, file, first)
 		passes(takeover)
-		if s := k.States(); server.bundles(t) != first || s[0].Err != nil || !s[0].True || !s[0].Leads {
+		if s := k.States(); server.bundles(t) != first || s[0].Err != nil || !s[0].InSync || !s[0].Leads {
 			t.Errorf("with a good file again: %+v", s)
 		}
 	})
@@ -171,12 +171,12 @@ func TestADispatcherThatWaitsForAnotherAsksOnce(t *testing.T) {
 		if n := server.writesOf("two"); n == 0 || n > 2*3 || server.bundles(t) != first {
 			t.Errorf("%d dry-run writes of a dispatcher that does not lead", n)
 		}
-		if s := two.States()[0]; s.True || s.Err != nil || s.Behind(s.Digest) == "" {
+		if s := two.States()[0]; s.InSync || s.Err != nil || s.Behind(s.Digest) == "" {
 			t.Errorf("state %+v", s)
 		}
 		write(t, files[0], second)
 		passes(takeover)
-		if s := two.States()[0]; !s.True || server.bundles(t) != second {
+		if s := two.States()[0]; !s.InSync || server.bundles(t) != second {
 			t.Errorf("once it was written: %+v", s)
 		}
 	})

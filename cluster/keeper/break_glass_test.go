@@ -30,7 +30,7 @@ func TestEntriesThatAnOperatorOfTheClusterHasEmptiedStayEmpty(t *testing.T) {
 		})
 		passes(time.Hour)
 		for name, k := range map[string]*Keeper{"one": one, "two": two} {
-			if s := k.States()[0]; !errors.Is(s.Err, registrar.ErrBreakGlass) || s.True || server.bundles(t) != "" {
+			if s := k.States()[0]; !errors.Is(s.Err, registrar.ErrBreakGlass) || s.InSync || server.bundles(t) != "" {
 				t.Errorf("%s: state %+v, entries %q", name, s, server.bundles(t))
 			}
 		}
@@ -40,7 +40,7 @@ func TestEntriesThatAnOperatorOfTheClusterHasEmptiedStayEmpty(t *testing.T) {
 
 		server.patch(t, "validating", func(_, annotations map[string]any) { delete(annotations, registrar.BreakGlassAnnotation) })
 		passes(takeover)
-		if s := one.States()[0]; s.Err != nil || !s.True || server.bundles(t) != authorities {
+		if s := one.States()[0]; s.Err != nil || !s.InSync || server.bundles(t) != authorities {
 			t.Errorf("after the break-glass: state %+v, entries %q", s, server.bundles(t))
 		}
 	})

@@ -43,7 +43,7 @@ const (
 // errStale is the error while the configuration is stale: entries are made from a fresh one only.
 var errStale = errors.New("the configuration of this dispatcher is stale")
 
-// entries are those of one cluster. One goroutine uses them.
+// entries reconciles the entries of one cluster. One goroutine uses it.
 type entries struct {
 	k        *Keeper
 	cluster  string
@@ -158,7 +158,7 @@ func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]r
 	if err != nil {
 		return nil, err
 	}
-	if err := e.lease.Over(life, config, client); err != nil {
+	if err := e.lease.Campaign(life, config, client); err != nil {
 		return nil, err
 	}
 	if client != e.client {
@@ -260,7 +260,7 @@ func (e *entries) refreshFamilies(ctx context.Context, config *rest.Config, clie
 // note records an attempt. It logs changes, and a failure once.
 func (e *entries) note(now Generation, o outcome) {
 	e.k.attempts.WithLabelValues(e.cluster, o.result).Inc()
-	s := State{Cluster: e.cluster, Leads: o.leads, True: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
+	s := State{Cluster: e.cluster, Leads: o.leads, InSync: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
 	s.planned = e.planned
 	if o.err == nil {
 		e.warnOfWider(o.changes)

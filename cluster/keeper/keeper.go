@@ -68,11 +68,11 @@ type State struct {
 	Cluster string
 	// Digest is the revision of the configuration that the entries were compared with last; empty before the first time.
 	Digest string
-	// True is whether they were those of that configuration, perhaps since this dispatcher wrote them.
-	True bool
+	// InSync is whether the entries matched Digest, perhaps since this dispatcher wrote them.
+	InSync bool
 	// Leads is whether this dispatcher writes them.
 	Leads bool
-	// Err is why they could not be compared or written; nil if they were.
+	// Err is the error of the last attempt to compare and write them; nil without one.
 	Err error
 	// At is the end of that attempt.
 	At time.Time
@@ -83,14 +83,14 @@ type State struct {
 	lacking []*match.Hook // of the configuration that they were compared with last
 }
 
-// Behind is why the entries are not known to be those of a configuration with a digest; empty if they are.
+// Behind returns why the entries may not match a configuration with a digest; empty if they match.
 func (s *State) Behind(digest string) string {
 	switch {
 	case s.Err != nil:
 		return s.Err.Error()
 	case s.Digest != digest:
 		return "they were not compared with this configuration yet"
-	case !s.True:
+	case !s.InSync:
 		return "the dispatcher that writes them has not done so yet"
 	}
 	return ""

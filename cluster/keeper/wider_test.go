@@ -30,7 +30,7 @@ func TestUsersAreToldOfEntriesWhoseConditionsAreDropped(t *testing.T) {
 				dropped := name == "conditions"
 				for id, k := range keepers {
 					s := k.States()[0]
-					if s.Err != nil || !s.True || (len(s.Wider) == 1) != dropped {
+					if s.Err != nil || !s.InSync || (len(s.Wider) == 1) != dropped {
 						t.Fatalf("%s: state %+v", id, s)
 					}
 					if n := strings.Count(logs[id].String(), "wider than planned"); (n == 1) != dropped {

@@ -91,9 +91,8 @@ func (c *Candidate) stopped() {
 	c.set(false)
 }
 
-// Over has the campaign go over a client until ctx ends. A campaign over another client, such as that of a
-// kubeconfig of before, ends first.
-func (c *Candidate) Over(ctx context.Context, config *rest.Config, client *http.Client) error {
+// Campaign runs the election through a client until ctx ends. An election through another client, such as one of an earlier kubeconfig, ends first.
+func (c *Candidate) Campaign(ctx context.Context, config *rest.Config, client *http.Client) error {
 	if client == c.client {
 		return nil
 	}

@@ -3,9 +3,8 @@
 // cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry, and the plan: the entry's
 // timeoutSeconds and the hooks that the entries of the cluster were made from (match.Entry). Objects in a cluster are older than
 // the configuration of the mesh, and by the plan a dispatcher knows how much older. Which validating hooks an entry calls
-// depends on it (match.Hook.In). Nothing of the kind is needed for mutating hooks, which are all called by each of their
-// entries: what a change of their policy or rules leaves undone until the entries are made again is that the API server
-// treats a failure of the entry by the policy of before, and brings the requests of before.
+// depends on it (match.Hook.In). Mutating hooks need no plan: each of their entries calls all of them. Until the entries are made
+// again after a change, the API server applies the old failurePolicy to a failure of an entry, and the old rules.
 //
 // Why there are several entries:
 //

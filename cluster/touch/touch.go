@@ -1,8 +1,8 @@
 // Package touch decides when a webhook configuration is written once more after a change of its webhooks.
 //
 // kube-apiserver can miss such a change. It keeps compiled webhooks by the name of their object
-// (validatingWebhookConfigurationManager.configurationsCache, k8s.io/apiserver/pkg/admission/configuration). A compilation that has listed
-// the objects before a change may store its result after the change has cleared that of before. The next update of the object clears it
+// (validatingWebhookConfigurationManager.configurationsCache, k8s.io/apiserver/pkg/admission/configuration). A compilation that listed
+// the objects before a change may overwrite the entry of that cache after the change has cleared it. The next update of the object clears it
 // again, also one that changes an annotation alone. An update that changes nothing is not stored, and reaches no watch.
 //
 // The package does no I/O. Its writers are the registrar for entries, and package follow for the webhook configurations of others.

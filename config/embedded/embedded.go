@@ -87,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 // start starts etcd, and waits until it answers.
 func (s *Server) start(ctx context.Context, o Options) error {
-	level := zap.NewAtomicLevelAt(zap.ErrorLevel) // what it thinks of its settings is for us, who have made them
+	level := zap.NewAtomicLevelAt(zap.ErrorLevel) // etcd warns of its settings, which are ours
 	etcd, err := embed.StartEtcd(settings(o, level))
 	if err != nil {
 		return err

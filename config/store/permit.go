@@ -38,7 +38,7 @@ func (p *Permit) Validate(now time.Time) error {
 	case p.Given.After(now):
 		return fmt.Errorf("it is given at %s, and now is %s: the clock was set back", p.Given.Format(time.RFC3339), now.Format(time.RFC3339))
 	case p.Actor == "":
-		return errors.New("a permit says who gave it")
+		return errors.New("a permit needs its actor")
 	case strings.TrimSpace(p.Reason) == "" || len(p.Reason) > MaxPermitReason || !utf8.ValidString(p.Reason):
 		return fmt.Errorf("say why, in at most %d bytes", MaxPermitReason)
 	}

@@ -91,7 +91,7 @@ func (a *controlPlane) readOthers(ctx context.Context) error {
 	return nil
 }
 
-// servedElsewhere are those of the fail-closed hooks without a host here that another dispatcher has a host for.
+// servedElsewhere returns the fail-closed hooks that have no host here, and one at another dispatcher.
 func (a *app) servedElsewhere() []string {
 	digest := a.store.Configuration().Digest
 	var out []string

@@ -118,7 +118,7 @@ func (c *applyCommand) apply(
 	})
 	tell.Done()
 	if status.Code(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("no answer within %v, and nobody can say whether it is stored: apply again, what is there already stays as it is", c.timeout)
+		return fmt.Errorf("no answer within %v, so the outcome is unknown: apply again, an object that is stored already stays as it is", c.timeout)
 	}
 	if err != nil {
 		return c.refuse(to.out, refusalOf(err, objects))
