@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 var (
@@ -152,6 +154,35 @@ func TestTheTestsOfTheThreatModelExist(t *testing.T) {
 	for _, name := range named {
 		if !declared[name[1]] {
 			t.Errorf("docs/security.md names %s, which is not declared", name[1])
+		}
+	}
+}
+
+// TestTheArchitectureNamesEachFolder: the table of the page has the folders of the repository, and the flows name folders that exist.
+func TestTheArchitectureNamesEachFolder(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders, named []string
+	for _, entry := range entries {
+		if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") {
+			folders = append(folders, entry.Name())
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| \\[`(\\w+)`\\]").FindAllStringSubmatch(string(text), -1) {
+		named = append(named, row[1])
+	}
+	if diff := cmp.Diff(folders, named); diff != "" {
+		t.Errorf("docs/architecture.md has a sentence for each folder, in order (-folders +page):\n%s", diff)
+	}
+	for _, name := range regexp.MustCompile(`\b[a-z]+/[a-z0-9/]+\b`).FindAllString(headingLink.ReplaceAllString(string(text), "$1"), -1) {
+		if info, err := os.Stat(filepath.Join(root, filepath.FromSlash(name))); err != nil || !info.IsDir() {
+			t.Errorf("docs/architecture.md names %s, which is no folder", name)
 		}
 	}
 }
