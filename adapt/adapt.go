@@ -58,7 +58,7 @@ type Observer interface {
 
 // Call is a call that has ended.
 type Call struct {
-	// Hook and Stage are those of the hook.
+	// Hook and Stage identify the hook.
 	Hook  string
 	Stage admissionv1.Stage
 	// Began is when the call was sent, Ended when it was over, and Deadline when it would have been too late.
@@ -230,7 +230,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// unanswered is the end of a call without an answer. Of one that the webhook cannot have seen another replica may take care.
+// unanswered is the end of a call without an answer. Another replica may take the call if the webhook cannot have seen it.
 func (x *exchange) unanswered(ctx context.Context, err error) (*hostsdk.Response, Outcome, error) {
 	err = &url.Error{Op: "Post", URL: jsonreview.Location(&x.at, x.timeout).Redacted(), Err: err}
 	outcome, seen := Lost, x.answered || x.connected

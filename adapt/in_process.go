@@ -31,7 +31,7 @@ func (n inProcess) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 			panic(p) //nolint:forbidigo // it was the handler's, and hostsdk contains it
 		}
 	}()
-	asked := *r // what a server makes of a request: the client's part of it is empty
+	asked := *r // as a server sees a request: the client's part of it is empty
 	asked.GetBody, asked.RequestURI, asked.RemoteAddr = nil, r.URL.RequestURI(), "localhost"
 	w := &recorder{header: http.Header{}}
 	n.handler.ServeHTTP(w, &asked)
@@ -78,7 +78,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Flush implements [http.Flusher].
 func (w *recorder) Flush() { w.WriteHeader(http.StatusOK) }
 
-// response is the answer as a client has it. One that is shorter than announced is cut off.
+// response is the answer as a client has it. An answer that is shorter than announced is cut off.
 func (w *recorder) response(r *http.Request) *http.Response {
 	w.WriteHeader(http.StatusOK)
 	var body io.Reader = &w.body

@@ -35,7 +35,7 @@ func (x *exchange) authorizeCapability(text, cluster string) *refusal {
 		return x.bridge.unjudged(err)
 	}
 	if err != nil {
-		x.writer.Header().Set("Connection", "close") // what the caller may have proved before is over
+		x.writer.Header().Set("Connection", "close") // an earlier proof on this connection ends with it
 		return unauthorized(errCapability)
 	}
 	if !x.connection.prove(cluster, x.writer.Header()) {

@@ -62,14 +62,14 @@ func connectionOf(r *http.Request) *connection {
 	return &connection{channel: verified(r.TLS)} // behind another server than ours
 }
 
-// verified is a channel whose peer stays the one that the handshake has verified.
+// verified is a channel with the peer that the handshake has verified, for as long as the connection is open.
 func verified(state *tls.ConnectionState) identity.Channel {
 	peer, _ := identity.FromTLS(state)
 	return peer
 }
 
-// waited is how much of its time the caller of a request has spent on the handshake of its connection: that of the first
-// request. When many connections come at once, that is seconds.
+// waited returns the duration of the handshake for the first request of a connection, and 0 for later requests. The caller's time has begun
+// with the handshake, which takes seconds when many connections come at once.
 func (c *connection) waited() time.Duration {
 	if c.counted.Swap(true) {
 		return 0

@@ -18,10 +18,10 @@ import (
 
 // enforceSpec is the request in the proposal's form. The proposal shows resource, subresource, operation, object, oldObject and
 // userInfo, and models the schema after SubjectAccessReview and admission.Interface; the other fields are those that both have.
-// Missing ones are taken from the object. It is read strictly: a misspelt field could be one that a hook matches.
+// Missing ones are taken from the object. It is read strictly: a hook may match the field that was misspelt.
 type enforceSpec struct {
-	// Group and Version of the resource. Without Version both are those of the object; a subresource, whose object may be of
-	// another group (a Scale, an Eviction), needs Version.
+	// Group and Version of the resource. Without Version both come from the object; a subresource, whose object may be of another group
+	// (a Scale, an Eviction), needs Version.
 	Group       string `json:"group"`
 	Version     string `json:"version"`
 	Resource    string `json:"resource"`
@@ -144,7 +144,7 @@ func (s *enforceSpec) user() *admissionv1.UserInfo {
 	return user
 }
 
-// present is an object, nil for one that is absent or null.
+// present returns an object, or nil if it is absent or null.
 func present(raw json.RawMessage) *admissionv1.Object {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil

@@ -84,7 +84,7 @@ func (x *exchange) refuse(r *refusal) {
 	x.answer(r.code, r.status())
 }
 
-// deniable reports whether the exchange knows what to deny: a review, or at /enforce an authorized caller.
+// deniable reports whether the exchange can answer with a denial: it knows the review, or at /enforce has authorized the caller.
 func (x *exchange) deniable() bool {
 	if x.enforces {
 		return x.cluster != ""

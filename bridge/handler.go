@@ -37,7 +37,7 @@ func (b *Bridge) serve(w http.ResponseWriter, r *http.Request, to *endpoint, par
 	}
 }
 
-// review answers a review, or returns why not. The caller is authorized first: one that may not speak for the cluster learns
+// review answers a review, or returns why not. The caller is authorized first: a caller that may not speak for the cluster learns
 // nothing else.
 func (x *exchange) review(params map[string]string) *refusal {
 	entry, named := params["entry"]

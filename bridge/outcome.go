@@ -22,12 +22,12 @@ import (
 // (stale configuration, stopping), or there is no memory for it now. Those carry Retry-After, with which an API server
 // tries again by itself while its own deadline lasts (C38).
 //
-//	what happened                                      review unknown   review known           outcome
+//	event                                              review unknown   review known           outcome
 //	-------------------------------------------------  ---------------  ---------------------  -----------
 //	the hooks allow                                    -                200 allow              allowed
 //	the same, and a fail-open hook gives no verdict    -                200 allow              failed-open
 //	a hook denies                                      -                200 deny, its code     denied
-//	no hook denies, and one that must gives no verdict -                200 deny, 500 mostly   failed
+//	the same, and a fail-closed hook gives no verdict  -                200 deny, 500 mostly   failed
 //	nothing may judge: stale configuration, stopping   -                503 Retry-After        refused
 //	no configuration yet                               503 Retry-After  -                      refused
 //	no memory for it within the budget                 429 Retry-After  429 Retry-After        refused

@@ -16,7 +16,7 @@ import (
 type endpoint struct {
 	name     string // the segment of the path behind the cluster
 	stage    admissionv1.Stage
-	enforces bool   // the protocol is that of /enforce
+	enforces bool   // speaks the protocol of /enforce
 	route    string // as spans have it; it has no capability
 	span     string // its name
 }

@@ -43,8 +43,8 @@ var _ DrainHandler = (*Bridge)(nil)
 type ServerOptions struct {
 	// Handler answers. Required.
 	Handler DrainHandler
-	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. Its protocols are those of ALPN, by preference;
-	// none are DefaultALPN. Required.
+	// TLS is the configuration of the listener, as Reloader.ServerTLS makes it. ALPN offers its protocols, by preference; none are
+	// DefaultALPN. Required.
 	TLS *tls.Config
 	// Channel identifies the peer of a connection. It is called once for each, after the handshake. nil means the peer that the
 	// handshake has verified, for as long as the connection is open.
@@ -68,8 +68,8 @@ const (
 // review costs less processor, and callers open more connections, which spread over dispatchers (docs/design/0031-alpn.md).
 func DefaultALPN() []string { return []string{HTTP1, HTTP2} }
 
-// CheckALPN returns an error unless a listener for API servers may offer these protocols. HTTP/1.1 has to be one of them: API
-// servers offer nothing else to a Service or to another machine (hookClientConfig in
+// CheckALPN returns an error unless a listener for API servers may offer these protocols. HTTP/1.1 is required: API servers
+// offer nothing else to a Service or to another machine (hookClientConfig in
 // k8s.io/apiserver/pkg/util/webhook/client.go), and no handshake of theirs would succeed.
 func CheckALPN(protocols []string) error {
 	for i, p := range protocols {
@@ -133,7 +133,7 @@ func NewServer(options ServerOptions) (*Server, error) {
 //
 // It returns nil after a clean stop.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	// Reviews outlive ctx: its end begins the stop, and must not cancel what the stop waits for.
+	// Reviews outlive ctx: its end begins the stop, and must not cancel the reviews that the stop waits for.
 	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
 	secured := handshake.NewListener(listener, handshake.Options{

@@ -37,7 +37,7 @@ func newStrangers() *strangers {
 	return &strangers{at: map[*tls.Conn]*list.Element{}, proved: map[*tls.Conn]string{}, clusters: map[string]int{}}
 }
 
-// add adds a new connection, and closes the oldest one that has proved nothing if there are too many of these.
+// add adds a new connection. Beyond maxUnproven it closes the oldest unproven connection.
 func (s *strangers) add(conn *tls.Conn) {
 	if evicted := s.insert(conn); evicted != nil {
 		hangUp(evicted)
@@ -56,8 +56,8 @@ func (s *strangers) insert(conn *tls.Conn) (evicted *tls.Conn) {
 	return evicted
 }
 
-// prove makes a connection one of a cluster, and reports false if the cluster has too many. A connection that was closed meanwhile
-// counts for none.
+// prove counts a connection for a cluster. It reports false if the cluster has too many. A connection that was closed meanwhile counts
+// for none.
 func (s *strangers) prove(conn *tls.Conn, cluster string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *connection) prove(cluster string, answer http.Header) bool {
 	return true
 }
 
-// admitter bounds what connections may cost that have proved nothing. The handler below it calls connection.prove.
+// admitter bounds the cost of unproven connections. The handler below it calls connection.prove.
 type admitter struct{ http.Handler }
 
 // ServeHTTP implements http.Handler.

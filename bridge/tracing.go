@@ -24,9 +24,9 @@ import (
 const (
 	// instrumentationName names the tracer.
 	instrumentationName = "github.com/portcullis-mesh/portcullis/bridge"
-	// maxAttribute bounds what a caller can put into a span, in bytes: names in Kubernetes have at most 253.
+	// maxAttribute bounds the text of a caller in a span, in bytes: names in Kubernetes have at most 253.
 	maxAttribute = 256
-	// rpcMethod is the only one of AdmissionService.
+	// rpcMethod is the only method of AdmissionService.
 	rpcMethod = "Review"
 )
 
@@ -143,7 +143,7 @@ func fail(span trace.Span, o review.Outcome, message string) {
 	}
 }
 
-// startSpan begins the span of a call of AdmissionService, as that of an exchange.
+// startSpan begins the span of a call of AdmissionService, as exchange.startSpan does for HTTP.
 func (s *service) startSpan(ctx context.Context, request *admissionv1.ReviewRequest, m *measured) (context.Context, trace.Span) {
 	ctx = s.joinTrace(ctx)
 	if s.bridge.tracer == nil {
@@ -184,7 +184,7 @@ func (s *service) endSpan(span trace.Span, m *measured, response *admissionv1.Re
 	span.End()
 }
 
-// bounded cuts a text to what a span may hold.
+// bounded cuts a text to maxAttribute bytes.
 func bounded(text string) string {
 	if len(text) <= maxAttribute {
 		return text

@@ -21,7 +21,7 @@ type Channel struct {
 
 var _ identity.Channel = (*Channel)(nil)
 
-// Channel returns what a connection of a listener of ServerTLS proves, by what its handshake has verified.
+// Channel returns the identity that a connection to a listener of ServerTLS has proved in its handshake.
 func (r *Reloader) Channel(state *tls.ConnectionState) *Channel {
 	if state == nil {
 		return &Channel{files: r}

@@ -7,8 +7,8 @@ import (
 )
 
 // ServerTLS returns a configuration for a server that takes the newest files at every handshake: its certificate and
-// the authorities of its clients. The protocols are offered by ALPN: the first one that the client offers too is spoken. With none
-// there is no ALPN, and clients of HTTP speak HTTP/1.1.
+// the authorities of its clients. ALPN picks the first protocol that the client offers too. Without protocols there is no
+// ALPN, and clients of HTTP speak HTTP/1.1.
 //
 // Between our own parts minVersion is tls.VersionTLS13 with tls.RequireAndVerifyClientCert. API servers are given
 // tls.VersionTLS12, and tls.VerifyClientCertIfGiven where a caller without certificate shall read an answer that says
@@ -56,7 +56,7 @@ func (r *Reloader) ClientTLS(serverName string) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		ServerName: serverName,
 		// The check is VerifyConnection, made for every connection: RootCAs has no callback in crypto/tls and would stay
-		// what it was when the program started.
+		// as it was when the program started.
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return r.verifyServer(state, serverName)
@@ -70,7 +70,7 @@ func (r *Reloader) ClientTLS(serverName string) *tls.Config {
 	}
 }
 
-// verifyServer does what crypto/tls does with RootCAs, with the authorities of now.
+// verifyServer verifies the server as crypto/tls does with RootCAs, but with the newest authorities.
 func (r *Reloader) verifyServer(state tls.ConnectionState, serverName string) error {
 	if serverName == "" {
 		serverName = state.ServerName

@@ -11,8 +11,8 @@ import (
 
 // Builtin knows the resources that are built into kube-apiserver. Its methods may be called concurrently.
 type Builtin interface {
-	// Discovered returns what an API server with these resources considers equivalent. The lists of a group come in the order in
-	// which its discovery lists the versions. They are not kept.
+	// Discovered returns the equivalents of an API server with these resources. The lists of a group come in the order in which its
+	// discovery lists the versions. They are not kept.
 	Discovered(lists []*metav1.APIResourceList) Equivalents
 	// Served is Discovered by the group versions that an API server serves.
 	Served(versions []schema.GroupVersion) Equivalents
@@ -20,8 +20,8 @@ type Builtin interface {
 	Known() Equivalents
 	// Knows reports whether a kind is built in.
 	Knows(kind schema.GroupVersionKind) bool
-	// Convert returns an object in another version of its kind. The error is an ErrUnknownKind when one of the two is not
-	// built in. The object is not changed, and may be returned.
+	// Convert returns an object in another version of its kind. The error is an ErrUnknownKind unless both kinds are built in. The object
+	// is not changed, and may be returned.
 	Convert(object []byte, to schema.GroupVersionKind) ([]byte, error)
 }
 

@@ -22,7 +22,7 @@ import (
 type objectCache[O metav1.Object, T any] struct {
 	// read returns the value of an object, and the memory that it takes, in bytes.
 	read func(O) (value T, bytes int64)
-	// reservation makes one of the cluster, without bytes; nil books nothing.
+	// reservation opens an empty reservation of the cluster's memory; nil books nothing.
 	reservation func() (*memory.Reservation, error)
 	// changed is called with the items before they are published; it may be nil.
 	changed func(items map[string]T)
@@ -107,7 +107,7 @@ func (c *objectCache[O, T]) copied() map[string]T {
 	return map[string]T{}
 }
 
-// book books an item in the place of one of its name. An item that finds no memory, or no place, is an error.
+// book books an item and replaces the booking of the last item with its name. It fails without memory, or beside MaxItems others.
 func (c *objectCache[O, T]) book(e *entry[T], others int) error {
 	more := e.bytes - c.bytes[e.name]
 	if others >= answers.MaxItems {
@@ -200,7 +200,7 @@ func (c *objectCache[O, T]) Bookmark(string) error {
 
 func (c *objectCache[O, T]) Resync() error { return nil }
 
-// watched takes the start of a watch as a sign of life: the API server sends at once what the items lack. It sends no bookmark on a
+// watched marks the items fresh at the start of a watch, when the API server sends all missed changes at once. It sends no bookmark on a
 // watch while its last event is no newer than the start (process in k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
 func (c *objectCache[O, T]) watched(begun time.Time) {
 	if c.items.Load() != nil {

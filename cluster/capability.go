@@ -16,26 +16,26 @@ import (
 
 // Why a capability is not accepted. They are for logs; the caller does not learn which one applies.
 var (
-	// ErrUnknownCapability: the cluster is known, and the capability is not one of its own.
+	// ErrUnknownCapability: the cluster exists and does not have the capability.
 	ErrUnknownCapability = errors.New("the capability is not one of the cluster's")
-	// ErrCapabilityExpired: the capability is one of the cluster's, and its time is over.
+	// ErrCapabilityExpired: the cluster has the capability, which has expired.
 	ErrCapabilityExpired = errors.New("the capability has expired")
 )
 
-// capabilities are those of one cluster. They are immutable, but for the counts.
+// capabilities are the capabilities that one cluster accepts. They are immutable, but for the counts.
 type capabilities struct {
 	sums [kinds.MaxCapabilities][sha256.Size]byte // all zero where there is none, which is the hash of no known text
 	all  []*capability
 }
 
-// capability is one of them.
+// capability is a capability of a Cluster document.
 type capability struct {
 	name    string
 	expires time.Time      // zero if it does not
 	used    *atomic.Uint64 // reviews that it was accepted for
 }
 
-// newCapabilities makes the capabilities of a document. One that was there before goes on counting.
+// newCapabilities reads the capabilities of a document. A capability that was there before keeps its count.
 func newCapabilities(documents []kinds.Capability, before *registered) (c capabilities) {
 	for i := range documents[:min(len(documents), kinds.MaxCapabilities)] {
 		d := &documents[i]
@@ -45,7 +45,7 @@ func newCapabilities(documents []kinds.Capability, before *registered) (c capabi
 	return c
 }
 
-// uses is the count of a capability: that of before, if it was there.
+// uses returns the counter of a capability: the counter from before the update, or a new one.
 func (e *registered) uses(name string, sum [sha256.Size]byte) *atomic.Uint64 {
 	if e != nil {
 		for i, one := range e.capabilities.all {
@@ -69,9 +69,8 @@ func (c *capabilities) find(sum [sha256.Size]byte) (*capability, bool) {
 	return c.all[at], true
 }
 
-// AuthorizeCapability returns nil if who shows the capability may send reviews of the cluster, else an *AuthorizationError, or
-// review.ErrNoConfiguration before the first update.
-// The time that it takes shows neither what a capability has in common with one of the cluster's nor whether the cluster exists.
+// AuthorizeCapability returns nil if the bearer of the capability may send reviews of the cluster, else an *AuthorizationError, or
+// review.ErrNoConfiguration before the first update. Its duration reveals neither a part of a capability nor whether the cluster exists.
 func (r *Registry) AuthorizeCapability(shown identity.Capability, cluster string) error {
 	clusters := *r.current.Load()
 	if clusters == nil {

@@ -19,7 +19,7 @@ type made struct {
 	last   identity.MadeCapability
 }
 
-// newMade is that of a document; nil if it asks for none. One that was there before goes on counting.
+// newMade returns the counts for a document with spec.rotateCapability, or nil. It keeps the counts from before the update.
 func newMade(c *kinds.Cluster, before *registered) *made {
 	if c.Spec.RotatesCapability() == 0 {
 		return nil

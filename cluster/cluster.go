@@ -1,5 +1,5 @@
-// Package cluster knows the clusters that send reviews: which identities may send them, and what a review does not contain,
-// which is the labels of namespaces, the equivalent resources, the conversion of objects between them, and the permissions.
+// Package cluster knows the clusters that send reviews: the identities that may send them, and data that reviews lack.
+// These are the labels of namespaces, the equivalent resources, the conversion of objects between them, and the permissions.
 //
 // A [Registry] is built from Cluster documents and changes with them. A lookup takes no lock and starts nothing. Run owns
 // the watches of each cluster that has a kubeconfig (namespaces, CustomResourceDefinitions and APIServices) and its discovery.
@@ -37,7 +37,7 @@ import (
 var (
 	// ErrUnknownCluster: there is no such cluster.
 	ErrUnknownCluster = errors.New("the cluster is unknown")
-	// ErrNotAllowed: the cluster is known, and the identity is not one of its callers, or no authority of the cluster vouches for it.
+	// ErrNotAllowed: the cluster exists, and the identity is not among its callers, or no authority of the cluster vouches for it.
 	ErrNotAllowed = errors.New("the identity is not one of the cluster's")
 )
 
@@ -122,9 +122,9 @@ type namespaces interface {
 	labels(ctx context.Context, name string) (map[string]string, error)
 }
 
-// resources returns what a cluster serves, from memory.
+// resources answers questions about the resources of a cluster from memory.
 type resources interface {
-	// equivalents is that of match.Cluster.
+	// equivalents implements match.Cluster.Equivalents.
 	equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error)
 	// definition returns the definition of the custom resources of a kind; nil for other kinds.
 	definition(kind schema.GroupKind) (*definition, error)
@@ -151,8 +151,8 @@ func New(opts Options) *Registry {
 	return r
 }
 
-// Update replaces the clusters by those of the documents, which must be valid and are not changed afterwards. It does not
-// block: Run connects new clusters, and unchanged ones stay connected.
+// Update replaces the clusters. The documents must be valid and are not changed afterwards. Update does not block: Run connects new
+// clusters, and unchanged ones stay connected.
 func (r *Registry) Update(clusters []*kinds.Cluster) {
 	r.update.Lock()
 	defer r.update.Unlock()
@@ -294,8 +294,8 @@ func (r *Registry) Authorize(caller identity.Peer, cluster string) error {
 	return nil
 }
 
-// AuthorizeBridge returns nil if the caller may give access to the API server of the cluster, which a bridge may if the Cluster has
-// spec.bridge; else an error as that of Authorize.
+// AuthorizeBridge returns nil if the caller may give access to the API server of the cluster: Authorize accepts the caller, and the
+// Cluster has spec.bridge. Its errors are as from Authorize.
 func (r *Registry) AuthorizeBridge(caller identity.Peer, cluster string) error {
 	if err := r.Authorize(caller, cluster); err != nil {
 		return err

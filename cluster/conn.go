@@ -104,8 +104,8 @@ func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration
 	return conn
 }
 
-// readDefinition reads a CustomResourceDefinition. It returns nil for one that the API server does not serve, since its names
-// belong to another (crdHandler.ServeHTTP of k8s.io/apiextensions-apiserver).
+// readDefinition reads a CustomResourceDefinition. It returns nil if the API server does not serve the definition, since another one
+// has its names (crdHandler.ServeHTTP of k8s.io/apiextensions-apiserver).
 func readDefinition(crd *apiextensionsv1.CustomResourceDefinition) (*definition, int64) {
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) &&
 		!apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
@@ -180,8 +180,8 @@ func (c *clusterConn) confirmedAt(part string) time.Time {
 	return of.confirmedAt()
 }
 
-// freshnessOf is that of a part of a connection without an error, and what the part is.
-func (c *clusterConn) freshnessOf(part string) (of *freshness, what string) {
+// freshnessOf returns the freshness of a part of a connection, and the data in it for an error text.
+func (c *clusterConn) freshnessOf(part string) (of *freshness, data string) {
 	switch part {
 	case PartResources:
 		return &c.discovery.freshness, "the resources that the cluster serves"

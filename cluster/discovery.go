@@ -95,7 +95,7 @@ func (s *served) equivalents(resource schema.GroupVersionResource, subresource s
 type discoverer struct {
 	builtin Builtin
 	logger  *slog.Logger
-	// reservation makes one of the cluster, without bytes; nil books nothing.
+	// reservation opens an empty reservation of the cluster's memory; nil books nothing.
 	reservation func() (*memory.Reservation, error)
 	booked      *memory.Reservation // for current
 

@@ -60,15 +60,15 @@ func (f *freshness) fresh() bool {
 	return at != nil && time.Since(*at) <= f.bound()
 }
 
-// check returns an error unless the information is fresh. The error begins with what, a plural noun.
-func (f *freshness) check(what string) error {
+// check returns an error unless the data is fresh. data names it in the plural: the error begins with it.
+func (f *freshness) check(data string) error {
 	at := f.confirmed.Load()
 	var err error
 	switch {
 	case at == nil:
-		err = fmt.Errorf("%s are not known yet", what)
+		err = fmt.Errorf("%s are not known yet", data)
 	case time.Since(*at) > f.bound():
-		err = fmt.Errorf("%s were told %s ago, and count for %s", what, time.Since(*at).Round(time.Second), f.bound())
+		err = fmt.Errorf("%s were told %s ago, and count for %s", data, time.Since(*at).Round(time.Second), f.bound())
 	default:
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 // reached through its bridges.
 type kubeconfigFile struct {
 	config *rest.Config
-	// digest changes when the file or one of its certificates does.
+	// digest covers the file and its certificates.
 	digest [sha256.Size]byte
 }
 
@@ -60,7 +60,7 @@ func own(config *rest.Config) error {
 	}
 	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
 	if config.Proxy == nil {
-		config.Proxy = http.ProxyFromEnvironment // what client-go does without it, but not shared
+		config.Proxy = http.ProxyFromEnvironment // client-go's default, in a transport that is not shared
 	}
 	config.QPS = -1 // live reads are bounded by MaxLiveReads, not by the clock
 	config.UserAgent = "portcullis"

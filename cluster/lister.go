@@ -45,7 +45,7 @@ type entries[T any] struct {
 // DeepCopyObject implements [runtime.Object].
 func (e *entries[T]) DeepCopyObject() runtime.Object { return e }
 
-// lister lists a resource item by item, over a transport that is ItemByItem. Of each it keeps what a cache reads, and no more.
+// lister lists a resource item by item, over a transport that is ItemByItem. It keeps only the part of an item that a cache reads.
 type lister[O any, P interface {
 	*O
 	metav1.Object
@@ -70,7 +70,7 @@ func newListClient(config *rest.Config, over http.RoundTripper) (*rest.RESTClien
 	return rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: over})
 }
 
-// List reads a list, with what it keeps booked to the cache. There is no limit: a list comes as a whole.
+// List reads a whole list, without a limit, and books the kept parts to the cache.
 func (l lister[O, P, T]) List(ctx context.Context, opts metav1.ListOptions) (*entries[T], error) {
 	opts.Limit, opts.Continue = 0, ""
 	booked, err := l.into.reserve()

@@ -28,14 +28,14 @@ type watchedNamespaces struct {
 	slots  chan struct{}             // holds a token for each live read
 }
 
-// newWatchedNamespaces reads namespaces from a cluster, of which it watches the collection that of returns for its cache.
+// newWatchedNamespaces reads namespaces of a cluster. source returns the collection that fills the cache.
 func newWatchedNamespaces[L runtime.Object](
-	reader namespaceReader, of func(*objectCache[*metav1.PartialObjectMetadata, map[string]string]) collection[L],
+	reader namespaceReader, source func(*objectCache[*metav1.PartialObjectMetadata, map[string]string]) collection[L],
 ) *watchedNamespaces {
 	n := &watchedNamespaces{reader: reader, slots: make(chan struct{}, MaxLiveReads)}
 	n.cache.read = readLabels
 	n.watch = func(ctx context.Context) {
-		watchInto(ctx, "namespaces", of(&n.cache), &metav1.PartialObjectMetadata{}, &n.cache)
+		watchInto(ctx, "namespaces", source(&n.cache), &metav1.PartialObjectMetadata{}, &n.cache)
 	}
 	return n
 }

@@ -176,8 +176,8 @@ func (r *remote) use(c *clusterConn) {
 	before.release()
 }
 
-// connect connects to the cluster until ctx ends or the kubeconfig changes. A new connection to the same cluster begins with
-// what the last one knew.
+// connect connects to the cluster until ctx ends or the kubeconfig changes. A new connection to the same cluster starts with the data of
+// the last connection.
 func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 	httpClient, err := rest.HTTPClientFor(conf.config)
 	if err != nil {

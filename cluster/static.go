@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// unknownNamespaces are those of a Cluster document without namespaces.
+// unknownNamespaces answers for a Cluster document without namespaces.
 type unknownNamespaces struct{}
 
 func (unknownNamespaces) labels(context.Context, string) (map[string]string, error) {

@@ -41,9 +41,9 @@ type Status struct {
 
 // Part is one part of the information about a cluster.
 type Part struct {
-	// Name is one of the Part constants.
+	// Name is a Part constant.
 	Name string
-	// Source is one of the Source constants.
+	// Source is a Source constant.
 	Source string
 	// Fresh is true while reviews are answered from memory.
 	Fresh bool

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// handshakeLimit bounds how many handshakes compute at a time. One that has begun comes before those that have not: work that was
-// done is lost when its connection runs out of time.
+// handshakeLimit bounds how many handshakes compute at a time. Begun handshakes come first: their work is lost when their connection runs
+// out of time.
 type handshakeLimit struct {
 	slots chan struct{} // holds one for each that computes
 	door  chan struct{} // as wide as slots: of those that have not begun, these few compete with those that have

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// CapabilityMark begins every capability, so that scanners for secrets find one that was published.
+	// CapabilityMark begins every capability, so that scanners for secrets find a published capability.
 	CapabilityMark = "pcap_"
 	// capabilityBytes is the entropy of a capability: 256 bits.
 	capabilityBytes = 32

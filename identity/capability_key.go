@@ -20,7 +20,7 @@ const (
 	MinCapabilityKey = 32
 	// MaxCapabilityKey is the greatest.
 	MaxCapabilityKey = 1024
-	// MaxCapabilityKeys bounds the keys of a file: each capability that a caller shows is compared with what all of them make.
+	// MaxCapabilityKeys bounds the keys of a file: a capability that a caller shows is compared with a capability of each key.
 	MaxCapabilityKeys = 4
 
 	// endBytes are the bytes of a made capability that have the moment of its end; the others authenticate it.
@@ -30,12 +30,12 @@ const (
 	keyNameLabel    = "portcullis.dev/v1 name of a key of capabilities\x00"
 )
 
-// CapabilityKeys make capabilities of clusters, and recognise the ones that they have made: an end and its HMAC-SHA256 together with the
-// name of the cluster. So nothing is stored. The first key makes, each is accepted. They are immutable and may be used concurrently; they
-// print as a placeholder.
+// CapabilityKeys make capabilities of clusters, and recognise them: an end and its HMAC-SHA256 together with the name of the
+// cluster. So nothing is stored. The first key makes capabilities, and all keys recognise them. They are immutable and may be used
+// concurrently; they print as a placeholder.
 type CapabilityKeys struct{ keys []capabilityKey }
 
-// capabilityKey is one of them, and its name.
+// capabilityKey is a key and its name.
 type capabilityKey struct {
 	secret []byte
 	name   string
@@ -88,7 +88,7 @@ func parseCapabilityKey(line []byte) (capabilityKey, error) {
 	return capabilityKey{secret: secret, name: hex.EncodeToString(name[:4])}, nil
 }
 
-// Names are those of the keys, in their order: 8 hexadecimal digits, which disclose nothing of a key. No keys have no names.
+// Names are the names of the keys, in order: 8 hexadecimal digits, which disclose nothing of a key. No keys have no names.
 func (k *CapabilityKeys) Names() []string {
 	if k == nil {
 		return nil
@@ -117,8 +117,8 @@ type MadeCapability struct {
 	End time.Time
 }
 
-// Find reports whether one of the keys has made a capability for the cluster, in a time that depends neither on the keys nor on what they
-// make. Its end may have passed. No keys have made none.
+// Find reports whether a key has made the capability for the cluster. The time that it takes depends neither on the keys nor on the
+// capabilities that they make. The end of the capability may have passed. No keys have made none.
 func (k *CapabilityKeys) Find(shown Capability, cluster string) (MadeCapability, bool) {
 	if k == nil {
 		return MadeCapability{}, false

@@ -15,12 +15,12 @@ type Grant struct {
 	Authorities []string
 }
 
-// Includes reports whether the grant is for a peer: it has one of the names, and one of the authorities vouches for it.
+// Includes reports whether the grant is for a peer: the grant has the peer's name, and Authorities vouch for the peer.
 func (g Grant) Includes(p Peer) bool {
 	return p.name != "" && slices.Contains(g.Names, p.name) && p.VouchedBy(g.Authorities)
 }
 
-// VouchedBy reports whether one of the authorities vouches for the peer. Without authorities any one may.
+// VouchedBy reports whether an authority in the list vouches for the peer. With an empty list any authority may.
 func (p Peer) VouchedBy(authorities []string) bool {
 	if len(authorities) == 0 {
 		return true

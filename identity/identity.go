@@ -22,7 +22,7 @@ const uriMark = "://"
 var (
 	// ErrNone: the peer has no certificate that was verified, or one without an identity.
 	ErrNone = errors.New("there is no client certificate with an identity")
-	// ErrExpired: the certificate of the peer, or that of an authority above it, has expired since the channel was opened.
+	// ErrExpired: the certificate of the peer, or of an authority above it, has expired since the channel was opened.
 	ErrExpired = errors.New("the client certificate of the connection has expired: connect again with a new one")
 	// ErrUntrusted: an authority that vouched for the peer is not trusted any more.
 	ErrUntrusted = errors.New("an authority of the connection's client certificate is not trusted any more: " +

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// secrets are the texts that look like credentials: capabilities, JSON web tokens, what follows the word Bearer or Basic, and the password in
+// secrets match texts that look like credentials: capabilities, JSON web tokens, the word behind Bearer or Basic, and the password in
 // front of the host of a URL. None has a byte that a JSON or a quoted text would write in another way.
 var secrets = regexp.MustCompile(CapabilityMark + `[A-Za-z0-9_-]{8,}` +
 	`|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?` +
@@ -28,7 +28,7 @@ func placeholder(first string) []byte {
 	return []byte("REDACTED")
 }
 
-// RedactTo returns a writer that redacts each text that is written, and passes it on to w: what a logger writes to, a line at a time.
+// RedactTo returns a writer that redacts each text that is written, and passes it on to w. A logger writes to it, a line at a time.
 func RedactTo(w io.Writer) io.Writer { return redactor{w} }
 
 type redactor struct{ w io.Writer }

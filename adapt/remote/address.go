@@ -17,7 +17,7 @@ const unixHost = "localhost"
 
 // Address is where a webhook listens.
 type Address struct {
-	// URL is the one of the requests: http or https, without query and user.
+	// URL is the URL of the requests: http or https, without query and user.
 	URL url.URL
 	// Socket is the file of the unix socket to dial; empty means the host and port of URL.
 	Socket string

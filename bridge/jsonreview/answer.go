@@ -87,11 +87,11 @@ func (r *reading) all(room int) error {
 
 // Question is a question to a webhook, as far as the meaning of its answer depends on it.
 type Question struct {
-	// Stage is that of the hook.
+	// Stage is the stage of the hook.
 	Stage admissionv1.Stage
-	// Version is that of the AdmissionReview; empty for a question that is none, which has neither denials nor verdicts.
+	// Version is the version of the AdmissionReview; empty for a question without one, which has neither denials nor verdicts.
 	Version string
-	// UID is that of the AdmissionReview.
+	// UID is the uid of the AdmissionReview.
 	UID string
 }
 

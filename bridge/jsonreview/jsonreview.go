@@ -1,6 +1,6 @@
 // Package jsonreview is one call of an ordinary admission webhook, without a network: the AdmissionReview that it is sent as JSON,
-// the HTTP request around that, and the meaning of its answer. The rules are those of the clients of k8s.io/apiserver/pkg/util/webhook
-// and of VerifyAdmissionResponse of k8s.io/apiserver/pkg/admission/plugin/webhook/request, but for two:
+// the HTTP request around that, and the meaning of its answer. It follows the clients of k8s.io/apiserver/pkg/util/webhook and
+// VerifyAdmissionResponse of k8s.io/apiserver/pkg/admission/plugin/webhook/request, but for two differences:
 //
 //   - A denial is read first and stays one, whatever else is wrong with the answer: its HTTP status, its length, the
 //     rest of the JSON, and Retry-After (docs/deviations.md, D1).
@@ -28,7 +28,7 @@ const (
 
 // Negotiate picks the first of the admissionReviewVersions of a hook that API servers speak: CreateAdmissionObjects of
 // k8s.io/apiserver/pkg/admission/plugin/webhook/request (SEMANTICS C33). v1alpha1, which today's do not, is for validating
-// hooks that take nothing else: those of an ExternalAdmissionHookConfiguration. Empty when there is none.
+// hooks that take nothing else, from an ExternalAdmissionHookConfiguration. Empty when there is none.
 func Negotiate(stage admissionv1.Stage, versions []string) string {
 	for _, v := range versions {
 		switch v {

@@ -26,7 +26,7 @@ type callLimit struct {
 // that does not connect gets maxConnecting calls at a time.
 type gate struct {
 	slots      fairqueue.Shares // calls in flight
-	connecting fairqueue.Shares // those of them that have no connection yet; its limit is the window
+	connecting fairqueue.Shares // calls in flight without a connection; its limit is the window
 	smallest   int              // window
 	waiting    fairqueue.Queue[*callPermit]
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// conversionTimeout bounds a call to a conversion webhook, beside what the review leaves: setGlobalDefaults of
+// conversionTimeout bounds a call to a conversion webhook, which the time left to the review bounds too: setGlobalDefaults of
 // k8s.io/apiserver/pkg/util/webhook.
 const conversionTimeout = 30 * time.Second
 
@@ -77,7 +77,7 @@ func unconverted(a *jsonreview.Answer, host string) error {
 	return nil
 }
 
-// clientConfig is a clientConfig of a CustomResourceDefinition as one of a webhook configuration: the fields are the same.
+// clientConfig converts a clientConfig of a CustomResourceDefinition to a webhook configuration's: the fields are the same.
 func clientConfig(at *apiextensionsv1.WebhookClientConfig) *admissionregistrationv1.WebhookClientConfig {
 	return &admissionregistrationv1.WebhookClientConfig{
 		URL: at.URL, CABundle: at.CABundle, Service: (*admissionregistrationv1.ServiceReference)(at.Service),

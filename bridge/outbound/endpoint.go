@@ -23,7 +23,7 @@ const defaultPort = 443
 type endpoint struct {
 	url     url.URL // without query
 	service Service // zero for a webhook with a URL; without the cluster, which only the resolver needs
-	address string  // what to dial for a service; empty for a webhook with a URL
+	address string  // the address to dial for a service; empty for a webhook with a URL
 	ca      []byte  // PEM; empty means the system's roots
 }
 
@@ -91,7 +91,7 @@ func (e *endpoint) hostPort() string {
 }
 
 // takesHTTP2 reports whether HTTP/2 may be spoken: only to this machine. To others HTTP/1.1 is spoken, as by kube-apiserver,
-// since calls over one connection all go to one of a service's replicas (SEMANTICS C38).
+// since all calls over one connection go to the same replica of a service (SEMANTICS C38).
 func (e *endpoint) takesHTTP2() bool {
 	if e.isService() {
 		return false

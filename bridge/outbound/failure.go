@@ -23,7 +23,7 @@ func notStarted(f *review.Failure) *review.Failure {
 	return f
 }
 
-// arrive takes one of the places for calls to a webhook or to all of them, or fails a call if its cluster has too many.
+// arrive takes a place for a call to a webhook, or among all calls. It fails the call if its cluster has too many.
 func arrive(in *fairqueue.Shares, cluster, to string) *review.Failure {
 	if !in.Allows(cluster) {
 		return notStarted(failure(review.FailureOverload, "%d calls to %s are under way or wait, %d of them of cluster %q",

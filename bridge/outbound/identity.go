@@ -21,12 +21,12 @@ const (
 
 // Identities are the credentials for webhooks, from a file in the form of kube-apiserver's kubeConfigFile: users are named by the
 // webhook's host and port ("hooks.example.com:8443", "name.namespace.svc:443"; ":443" may be left out) or by a pattern
-// ("*.namespace.svc"). Other webhooks get the user "*", else that of the current context, but only its client certificate:
+// ("*.namespace.svc"). Other webhooks get the user "*", else the user of the current context, but only its client certificate:
 // the author of a webhook configuration chooses the URL, and could read a token, a password or the output of a program. Those go
 // to hosts that the operator has named.
 //
-// Unlike kube-apiserver's, they hold no credentials for kubernetes.default.svc: those of the process are not for the authors of
-// webhook configurations.
+// Unlike kube-apiserver's, they hold no credentials for kubernetes.default.svc: authors of webhook configurations must not use
+// the credentials of the process.
 type Identities struct {
 	users    map[string]*clientcmdapi.AuthInfo
 	named    webhookutil.AuthenticationInfoResolver // for the webhooks that users are named by

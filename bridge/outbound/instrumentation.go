@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// instrumentation has the metrics of calls to webhooks, beside those of the dispatcher for each hook.
+// instrumentation has the metrics of calls to webhooks, beside the dispatcher's metrics of each hook.
 type instrumentation struct {
 	opened  prometheus.Counter
 	retries prometheus.Counter

@@ -21,7 +21,7 @@ type limits struct {
 	targetCalls int
 	// targetWaiting more calls wait for one target: with those in flight 1,536 of one cluster alone. Past it a call fails at once.
 	targetWaiting int
-	// targets are remembered with their connections. Past it the one that was not used for the longest time is forgotten.
+	// targets is how many targets are remembered with their connections. Beyond it the least recently used target is forgotten.
 	targets int
 	// answerBytes is the largest answer, uncompressed: jsonreview.MaxAnswerBytes.
 	answerBytes int
@@ -46,7 +46,7 @@ const (
 	// maxAnswerHeaderBytes is the largest head of an answer.
 	maxAnswerHeaderBytes = 64 << 10
 
-	// Those of client-go.
+	// As in client-go.
 	connectTimeout      = 30 * time.Second
 	tlsHandshakeTimeout = 10 * time.Second
 	keepAlive           = 30 * time.Second

@@ -13,7 +13,7 @@ func Loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }
 
-// networkError refuses an address: who writes a clientConfig is not to reach what the network of this process has for it alone.
+// networkError refuses an address: the author of a clientConfig must not reach services that the network offers to this process alone.
 type networkError struct {
 	address netip.Addr
 	is      string

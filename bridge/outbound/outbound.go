@@ -1,7 +1,7 @@
 // Package outbound calls the hooks that are ordinary admission webhooks: an AdmissionReview as JSON in a POST over HTTPS,
 // as kube-apiserver sends it. The request, the answers that count, and the retries follow the clients of
 // k8s.io/apiserver/pkg/util/webhook and the callHook of k8s.io/apiserver/pkg/admission/plugin/webhook/{validating,mutating};
-// what differs, on purpose:
+// the differences are on purpose:
 //
 //   - A denial is read first and stays one, whatever else is wrong with the answer: its HTTP status, its length, the
 //     rest of the JSON, and Retry-After (docs/deviations.md, D1).

@@ -11,7 +11,7 @@ import (
 type Service struct {
 	// Cluster is the cluster whose review is judged: a hook for all clusters is, in each, a service of that cluster.
 	Cluster string
-	// Namespace and Name are those of the service.
+	// Namespace and Name identify the service.
 	Namespace, Name string
 	// Port is the port of the service, 443 by default.
 	Port int32

@@ -145,7 +145,7 @@ func (t *targets) add(e *endpoint, now time.Time) *target {
 	return x
 }
 
-// evict forgets targets that were not used for long, and the one that was not used for longest if there are too many.
+// evict forgets targets that were unused for forgetAfter, and the least recently used target if there are too many.
 func (t *targets) evict(now time.Time, unused []*target) []*target {
 	var oldest *target
 	for _, x := range t.byKey {

@@ -21,7 +21,7 @@ type road struct {
 	attempts   int
 	queued     time.Duration // no dispatcher was connected, or each had been tried
 	answered   time.Duration // of the last attempt
-	dispatcher string        // the address of the last one that got it; empty for none
+	dispatcher string        // the address of the last dispatcher that got it; empty for none
 }
 
 // slowLog logs reviews that took too long. It may be used by several goroutines.

@@ -20,7 +20,7 @@ const (
 	instrumentationName = "github.com/portcullis-mesh/portcullis/bridge/upstream"
 	// phaseQueued is an event of the caller's span: the end of a wait for a dispatcher.
 	phaseQueued = "queued"
-	// rpcMethod is the only one of AdmissionService.
+	// rpcMethod is the only method of AdmissionService.
 	rpcMethod = "Review"
 )
 

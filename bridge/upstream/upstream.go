@@ -119,7 +119,7 @@ func New(o Options) (*Reviewer, error) {
 	r.slow = slowLog{after: o.Slow, log: r.log, lines: rate.Sometimes{Interval: LogInterval}}
 	for i := range r.connections {
 		c := &r.connections[i]
-		c.target = o.Targets[i%len(o.Targets)] // in turns, so that one that is away costs one attempt
+		c.target = o.Targets[i%len(o.Targets)] // in turns: a target that is away costs one attempt
 		if err := r.connect(c); err != nil {
 			r.Close()
 			return nil, err
@@ -232,7 +232,7 @@ func denial(uid string, err error) *admissionv1.AdmissionResponse {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
 		refused.Code, refused.Reason = http.StatusBadRequest, string(metav1.StatusReasonBadRequest)
-	case codes.ResourceExhausted: // a message past a limit of gRPC; without memory for it the code is that of errFull
+	case codes.ResourceExhausted: // a message past a limit of gRPC; errFull has another code, for a message without memory
 		refused.Code, refused.Reason = http.StatusRequestEntityTooLarge, string(metav1.StatusReasonRequestEntityTooLarge)
 	default:
 		return nil
@@ -240,8 +240,8 @@ func denial(uid string, err error) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Uid: uid, Status: refused}
 }
 
-// isCalm reports whether a dispatcher, or a proxy before it, has ended the call by ENHANCE_YOUR_CALM, which is about load. The code that gRPC
-// has for it is also that of a large message, so that the text decides.
+// isCalm reports whether a dispatcher, or a proxy before it, has ended the call by ENHANCE_YOUR_CALM, which is about load. gRPC reports
+// it with the same code as a large message, so the text decides.
 func isCalm(err error) bool {
 	s := status.Convert(err)
 	return s.Code() == codes.ResourceExhausted && s.Message() == "stream terminated by RST_STREAM with error code: ENHANCE_YOUR_CALM"

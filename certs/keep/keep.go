@@ -1,8 +1,8 @@
 // Package keep makes the certificates of a mesh, renews them before they end, and replaces their authority with overlap.
 //
-// Run is one idempotent pass over Secrets: the one of the authority, and those of servers and clients ("leaves"). It reads all of
-// them, decides on one write, does it, and begins again until nothing is left to do. So each decision is made from the stored content,
-// and a pass may end anywhere. The next pass goes on there. Writes are conditional on the versions that were read.
+// Run is one idempotent pass over Secrets: the Secret of the authority, and the Secrets of servers and clients ("leaves"). It reads
+// all Secrets, decides on one write, does it, and begins again until nothing is left to do. So each decision is made from the stored
+// content, and a pass may end anywhere. The next pass goes on there. Writes are conditional on the versions that were read.
 //
 // The decisions (decide.go) are a pure function of the Secrets and the time. At each moment every leaf that a peer may still hold
 // is trusted by every bundle that a peer may still hold, as long as peers take a changed Secret within the overlap.
@@ -73,8 +73,8 @@ type Secret struct {
 type Store interface {
 	// Read returns a Secret; one without files and version if it does not exist.
 	Read(ctx context.Context, name string) (Secret, error)
-	// Write replaces the files of a Secret, or makes it if its version is empty. It returns ErrConflict unless the version is the
-	// one that is stored. The store keeps no reference to the files.
+	// Write replaces the files of a Secret, or makes it if its version is empty. It returns ErrConflict if the stored version is
+	// another one. The store keeps no reference to the files.
 	Write(ctx context.Context, secret Secret) error
 }
 
@@ -104,8 +104,8 @@ type Config struct {
 	// new one, everybody trusts the new one. 0 is DefaultOverlap, and MinOverlap the least; at most a sixth of AuthorityTTL, since two of them have to fit
 	// into its last third.
 	Overlap time.Duration
-	// Entries returns the caBundle of each entry by the name of the entry. A new authority does not issue before all of them have it
-	// that have another one of the bundle. It is called while an authority is being replaced; an error ends the pass. Nil for none.
+	// Entries returns the caBundle of each entry by the name of the entry. A new authority issues once each caBundle with another authority
+	// of the bundle has the new one too. It is called while an authority is being replaced; an error ends the pass. Nil for none.
 	Entries func(ctx context.Context) (map[string][]byte, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time

@@ -1,9 +1,9 @@
-// Package answers reads what the API server of a cluster answers, which counts as hostile as a review does: the owner of a cluster chooses every
-// byte of it. A [Transport] asks for JSON alone and refuses all else, bounds bytes, depth and number of the parts of each answer while it is
+// Package answers reads the answers of a cluster's API server. They count as hostile, as reviews do: the owner of a cluster chooses every
+// byte. A [Transport] asks for JSON alone and refuses all else, bounds bytes, depth and number of the parts of each answer while it is
 // read, books them to the cluster, follows no redirect, and quotes of an error its code, its reason and the start of its message. [Items] reads a
 // list item by item.
 //
-// Every client of an API server in a dispatcher or a bridge goes over one. The address of an API server is the operator's own, who wrote the Cluster.
+// Every client of an API server in a dispatcher or a bridge uses a Transport. The operator who wrote the Cluster chose the address.
 package answers
 
 import (
@@ -38,7 +38,7 @@ const (
 	MaxErrorBytes = 64 << 10
 )
 
-// mediaType is the only one that is read: decoders of protobuf and CBOR have no bound of depth.
+// mediaType is the only accepted media type: decoders of protobuf and CBOR do not bound the depth.
 const mediaType = "application/json"
 
 // Transport is a way to the API server of a cluster.

@@ -41,7 +41,7 @@ func refusal(r *http.Response) *http.Response {
 	return r
 }
 
-// trimmed is a Status with what decisions are made by, and the start of its message.
+// trimmed keeps the fields of a Status that callers decide by, and the start of its message.
 func trimmed(s *metav1.Status, code int) *metav1.Status {
 	short := &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code),

@@ -14,8 +14,8 @@ import (
 
 // covers reports whether the cluster calls the mesh for all requests of the hooks of a copy: each of these decides, and one object of
 // the cluster's entries, of the kind of the copy, was made from all of them. The API server lists and watches an original and the
-// entries of its kind together, so one that knows the original to be off knows those entries as well. A copy that is empty, which has no webhooks, is
-// covered; one whose hooks are not in force, since they cannot be compiled, is not.
+// entries of its kind together, so an API server that knows the original to be off knows those entries as well. A copy without webhooks
+// is covered; a copy whose hooks are not in force, since they cannot be compiled, is not.
 func covers(s *match.Snapshot, cluster string, hooksKey config.Key, empty bool, objects []*unstructured.Unstructured) bool {
 	var hooks []*match.Hook
 	for _, h := range s.Hooks() {

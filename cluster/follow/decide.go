@@ -59,8 +59,8 @@ func (s situation) next() Step {
 	return step
 }
 
-// change decides what changes. The rule behind it: the API server calls the original, unless the mesh calls the copy for the same requests. So the
-// original is switched off last and on first, and between these both are called.
+// change picks the next change. The API server calls the original, unless the mesh calls the copy for the same requests. So the original is
+// switched off last and on first; in between both are called.
 func (s situation) change() Step {
 	off := s.exists && s.conditions != On
 	switch {

@@ -118,7 +118,7 @@ func withoutConditions(webhooks []map[string]any) []map[string]any {
 	return webhooks
 }
 
-// isOurs reports whether a matchCondition is the one that switches off.
+// isOurs reports whether a matchCondition was written to switch its webhook off.
 func isOurs(condition any) bool {
 	c, _ := condition.(map[string]any)
 	return c["name"] == ConditionName && c["expression"] == ConditionExpression

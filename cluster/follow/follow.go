@@ -7,7 +7,7 @@
 // it, and the mesh to copy it. Where knowledge is missing the original is on: a hook is called twice then, never not at all.
 //
 // [situation.next] is the pure part: it decides on the next step for one original. One dispatcher, which holds a lease in the cluster,
-// takes the steps. Each cluster has goroutines of its own, so one that does not answer delays no other.
+// takes the steps. Each cluster has goroutines of its own, so a cluster that does not answer delays no other.
 package follow
 
 import (
@@ -107,7 +107,7 @@ func New(o Options) (*Manager, error) {
 	return m, o.Metrics.Register(m.objects)
 }
 
-// Statuses are those of the clusters whose objects this dispatcher follows, by name.
+// Statuses are the statuses of the clusters whose objects this dispatcher follows, by name.
 func (m *Manager) Statuses() []ClusterStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,7 +234,7 @@ type worker struct {
 	lease   *leader.Candidate
 	changed chan struct{} // holds one token after a change in the cluster, and after an answer about an address
 
-	client  *http.Client // of what follows
+	client  *http.Client // of the fields below
 	term    *term        // nil while another dispatcher follows
 	quiet   mark         // of the last round, if it left nothing to do
 	failure string       // of the last round, so that each is logged once

@@ -71,12 +71,12 @@ type view struct {
 	wanted   *pair        // nil if it is not to be followed
 	reason   string       // why not, if it is selected
 	checking bool         // whether it is reached is not known yet
-	stored   []config.Key // what the mesh has of it
+	stored   []config.Key // its documents in the mesh
 	pending  bool         // whether it is still to be written once more
 }
 
 // round looks at all objects once and takes the next step of each, for as long as this dispatcher leads: steps may take longer than the Lease
-// lasts, and those of two dispatchers would undo each other. First come the steps that make an API server call a hook again.
+// lasts, and two dispatchers would undo each other's steps. First come the steps that make an API server call a hook again.
 // It returns the states of all objects.
 func (f *follower) round(ctx context.Context, selector labels.Selector, objects []*unstructured.Unstructured, live Live) []ObjectStatus {
 	f.look(ctx, selector, objects, live)

@@ -15,7 +15,7 @@ const FieldManager = "portcullis-follow"
 
 // offPatch is the server-side apply that switches an original off: one condition in each webhook. Lists of webhooks and of
 // matchConditions are maps by name, so that nothing else changes. The version makes the patch a conflict once the object has
-// changed, and keeps it from creating one that was deleted.
+// changed, and keeps it from creating a deleted object anew.
 func offPatch(original *unstructured.Unstructured, webhooks []map[string]any) ([]byte, error) {
 	condition := []any{map[string]any{"name": ConditionName, "expression": ConditionExpression}}
 	applied := make([]any, len(webhooks))

@@ -32,8 +32,8 @@ type check struct {
 	at        time.Time
 }
 
-// check returns why the mesh does not reach one of the addresses, or that this is not known yet. A check that failed is made again
-// after RetryInterval. ctx ends the check, not the call.
+// check returns why the mesh does not reach an address; checking means that this is not known yet. A failed check is made again after
+// RetryInterval. ctx ends the check, not the call.
 func (r *reach) check(ctx context.Context, key config.Key, addresses []*admissionregistrationv1.WebhookClientConfig) (reason string, checking bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *reach) begin(ctx context.Context, key config.Key, addresses []*admissio
 	})
 }
 
-// first is why one of the addresses is not reached; empty if all are. Each is asked about once.
+// first returns why an address is not reached; empty if all are reached. It checks each address once.
 func (r *reach) first(ctx context.Context, addresses []*admissionregistrationv1.WebhookClientConfig) string {
 	var asked []*admissionregistrationv1.WebhookClientConfig
 	for i, a := range addresses {

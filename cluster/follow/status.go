@@ -29,7 +29,7 @@ type ObjectStatus struct {
 	Copy config.Key
 	// State is how far it is followed.
 	State State
-	// Message describes what it waits for, or what to do; empty for one that is followed.
+	// Message tells why the object waits, or gives a remedy; empty for a followed object.
 	Message string
 }
 

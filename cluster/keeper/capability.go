@@ -57,9 +57,9 @@ func (r *rotation) explain(err error) error {
 		err, r.until.UTC().Format(time.RFC3339))
 }
 
-// capabilityFor is the capability for the entries of a cluster: one that the mesh makes, or the one that they show, since the mesh knows
-// hashes only of those of the document. The dispatcher that writes replaces one that is accepted when the others had the time to learn of
-// the key. The others keep it: it is as good, and the entries are those of the configuration.
+// capabilityFor returns the capability for the entries of a cluster. Without spec.rotateCapability it is the capability that the entries
+// show, since the mesh knows only hashes of the document's capabilities. With it, the dispatcher that writes replaces an accepted
+// capability once the other dispatchers had the time to learn of the key. The others keep an accepted capability.
 func (e *entries) capabilityFor(c *kinds.Cluster, by shownBy, now time.Time) (identity.Capability, error) {
 	period := c.Spec.RotatesCapability()
 	e.rotation.until = time.Time{}
@@ -98,7 +98,7 @@ func keptFor(c *kinds.Cluster, shown identity.Capability, now time.Time) (identi
 	return identity.Capability{}, nil
 }
 
-// accepts reports whether a capability is one of the cluster's that has not expired.
+// accepts reports whether the cluster's document has a capability that has not expired.
 func accepts(c *kinds.Cluster, shown identity.Capability, now time.Time) bool {
 	if shown.IsZero() {
 		return false

@@ -36,7 +36,7 @@ const (
 	attemptTimeout = 20 * time.Second
 	// breakGlassInterval is how often a break-glass in the cluster is logged while it is on.
 	breakGlassInterval = time.Minute
-	// familiesAge is the age at which the cluster is asked again for what it serves.
+	// familiesAge is the age at which the resources of the cluster are read again.
 	familiesAge = time.Minute
 )
 
@@ -92,8 +92,8 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 // jittered is a duration between 3/4 of d and d, so that dispatchers that have started together do not ask together.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/4) }
 
-// await waits for a reason for another attempt: another configuration, or one that is fresh again, another leader, or the interval.
-// It returns false when ctx has ended.
+// await waits for a reason for another attempt: a new configuration, a change of its freshness, another leader, or the interval. It returns
+// false when ctx has ended.
 func (e *entries) await(ctx context.Context, done Generation, most time.Duration) bool {
 	interval := time.NewTimer(most)
 	defer interval.Stop()
@@ -224,7 +224,7 @@ func (e *entries) read(ctx context.Context, name string, dryRun bool) (
 	return m, v, err
 }
 
-// version identifies what an object is now.
+// version identifies the state of an object.
 func version(absent bool, o metav1.Object) string {
 	if absent {
 		return "/absent"
@@ -241,7 +241,7 @@ func unchanged(changes []registrar.Change) bool {
 	return true
 }
 
-// refreshFamilies asks the cluster for what it serves, if it is time. Families that are known stay if it does not answer.
+// refreshFamilies reads the resources that the cluster serves, once per familiesAge. Known families stay if the cluster does not answer.
 func (e *entries) refreshFamilies(ctx context.Context, config *rest.Config, client *http.Client) error {
 	if e.families != nil && time.Since(e.asked) < familiesAge {
 		return nil
@@ -268,7 +268,7 @@ func (e *entries) note(now Generation, o outcome) {
 	s.Wider = e.wider
 	if now.Snapshot != nil {
 		s.Digest = now.Snapshot.Revision()
-		if o.result != resultUnchanged || !e.planned.settled() { // else the entries are those of all hooks, also of hooks that need none
+		if o.result != resultUnchanged || !e.planned.settled() { // else the entries were made from all hooks, also from hooks that need none
 			s.lacking = e.planned.lacking(now.Snapshot, e.cluster)
 		}
 	}

@@ -1,8 +1,8 @@
 // Package keeper keeps the entries of clusters true: the webhook configurations by which their API servers call the mesh. It plans them
 // from the configuration in force, as `portcullis cluster register` does, and writes them where a Cluster has spec.registration.
 //
-// Each dispatcher compares, and the one that holds a lease in the cluster writes. Each cluster has goroutines of its own, so one that
-// does not answer delays no other. An entry that is older than the configuration leaves no hook out that it brings requests for
+// Each dispatcher compares, and the holder of a lease in the cluster writes. Each cluster has goroutines of its own, so a cluster that does
+// not answer delays no other. An entry that is older than the configuration leaves no hook out that it brings requests for
 // (match.Hook.In), so a pass may come late, and two dispatchers may write for the moment in which the lease moves.
 package keeper
 
@@ -50,8 +50,8 @@ type Options struct {
 	API func(ctx context.Context, cluster string) (*rest.Config, *http.Client, error)
 	// CapabilityKeys returns the keys that make capabilities for clusters with spec.rotateCapability, nil for none; with nil there are none.
 	CapabilityKeys func() *identity.CapabilityKeys
-	// KeyOverlap is how long this dispatcher has known a key, and a document with spec.rotateCapability, before a capability which is
-	// accepted gives way to one of that key: other dispatchers may learn of them later. 0 waits for nothing.
+	// KeyOverlap is how long this dispatcher has known a key, and a document with spec.rotateCapability, before it replaces an accepted
+	// capability by one from that key: other dispatchers may learn of them later. 0 waits for nothing.
 	KeyOverlap time.Duration
 	// Lag is how long an API server takes at most to obey a change of entries, which are written once more then, and compared each twice as
 	// long; 0 is touch.Delay.
@@ -148,7 +148,7 @@ func New(o Options) (*Keeper, error) {
 	return k, o.Metrics.Register(k.attempts)
 }
 
-// States are those of all clusters whose entries are kept, by name.
+// States are the states of all clusters whose entries are kept, by name.
 func (k *Keeper) States() []State {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,15 +24,15 @@ const (
 	maxPlans = 8
 )
 
-// planned has the plans of the entries of a cluster: of which hooks they bring the requests. The zero planned is one of a cluster that was not
-// read.
+// planned holds the plans of a cluster's entries: the hooks whose requests the entries bring. The zero planned knows nothing of a cluster.
 type planned struct {
 	settle               time.Duration // 0 is settled
 	read                 bool
 	mutating, validating plans
 }
 
-// plans are those of one object by which an API server may call. The latest is last; it is alone once each API server calls by it.
+// plans are the plans by which API servers may call the webhooks of one object. The latest is last; it is alone once each API server calls
+// by it.
 type plans struct {
 	mark  string // of the object, empty for none (touch.Mark)
 	since time.Time
@@ -83,7 +83,7 @@ func (p *plans) see(o metav1.Object, now match.Entry, at time.Time, settle time.
 	}
 }
 
-// add adds the latest plan. Of an object that was not seen before it is not known what API servers call by.
+// add adds the latest plan. A zero Entry before it stands for unknown plans: an API server may still call by any.
 func (p *plans) add(now match.Entry) {
 	if len(p.all) == 0 || len(p.all) == maxPlans {
 		p.all = []match.Entry{{}}

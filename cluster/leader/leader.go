@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Namespace is that of the Leases.
+// Namespace holds the Leases.
 const Namespace = "kube-system"
 
 // Names of Leases.
 const (
-	// EntriesPrefix begins the name of the Lease for entries. What follows is the name of the webhook configurations: several meshes may
-	// serve one cluster.
+	// EntriesPrefix begins the name of the Lease for entries. The name of the webhook configurations follows: several meshes may serve one
+	// cluster.
 	EntriesPrefix = "portcullis-entries-"
 	// Follow is for the webhook configurations of others.
 	Follow = "portcullis-follow"
@@ -39,7 +39,7 @@ const (
 	requestTimeout = 5 * time.Second
 )
 
-// Takeover is how long it takes at most until another dispatcher holds the Lease of one that was killed: it sees the last renewal after one
+// Takeover is the longest time until another dispatcher holds the Lease after its holder was killed: it sees the last renewal after one
 // retry, and the end of the Lease after another one. A retry waits for up to leaseRetry * (1 + leaderelection.JitterFactor).
 const Takeover = leaseDuration + 22*time.Second
 
@@ -91,7 +91,7 @@ func (c *Candidate) stopped() {
 	c.set(false)
 }
 
-// Campaign runs the election through a client until ctx ends. An election through another client, such as one of an earlier kubeconfig, ends first.
+// Campaign runs the election through a client until ctx ends. It first ends the election through another client, of an earlier kubeconfig.
 func (c *Candidate) Campaign(ctx context.Context, config *rest.Config, client *http.Client) error {
 	if client == c.client {
 		return nil

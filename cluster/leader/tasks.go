@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Tasks is the work for clusters: at most one task runs for each. Tasks of different clusters never wait for each other, not even for
-// one that takes long to end. One goroutine calls Set and Wait.
+// Tasks is the work for clusters: at most one task runs for each. No task waits for another cluster's task, however slow. One goroutine
+// calls Set and Wait.
 type Tasks[P any] struct {
 	run func(ctx context.Context, cluster string, parameters P)
 
@@ -28,8 +28,8 @@ func NewTasks[P any](run func(ctx context.Context, cluster string, parameters P)
 	return &Tasks[P]{run: run, last: map[string]*task[P]{}}
 }
 
-// Set starts and ends tasks, so that they are those of the clusters that are wanted, with these parameters (reflect.DeepEqual). It does
-// not wait: a cluster's task begins when that of before has ended. All tasks end with ctx.
+// Set starts and ends tasks until each wanted cluster has a task with its parameters (reflect.DeepEqual). It does not wait: a cluster's new
+// task begins when its last task has ended. All tasks end with ctx.
 func (t *Tasks[P]) Set(ctx context.Context, wanted map[string]P) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *Tasks[P]) Set(ctx context.Context, wanted map[string]P) {
 	}
 }
 
-// perform does a task after that of before.
+// perform runs a task once the last task of its cluster has ended.
 func (t *Tasks[P]) perform(ctx context.Context, cluster string, next, before *task[P]) {
 	defer close(next.done)
 	defer next.stop()

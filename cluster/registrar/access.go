@@ -22,7 +22,7 @@ const AccessNamespace = metav1.NamespaceSystem
 // AccessName names the service account of dispatchers, and all that belongs to it, by the name of the entries.
 func AccessName(entries string) string { return entries + "-access" }
 
-// access are the objects by which dispatchers may ask a cluster for what reviews do not carry.
+// access are the objects that let dispatchers read data that reviews lack.
 type access struct {
 	name, cluster string
 	accounts      kind[*corev1.ServiceAccount]
@@ -53,7 +53,7 @@ func (r *Registrar) accessOf(cluster, name string) *access {
 	}
 }
 
-// accessRules are those of docs/configuration.md, and of the charts.
+// accessRules grant the permissions that docs/configuration.md and the charts list.
 func accessRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
@@ -72,7 +72,7 @@ func entryRules(name string) []rbacv1.PolicyRule {
 	}
 }
 
-// leaseRules let one of the dispatchers lead (package leader).
+// leaseRules let dispatchers elect a leader (package leader).
 func leaseRules(name string) []rbacv1.PolicyRule {
 	group, resources := []string{coordinationv1.GroupName}, []string{"leases"}
 	return []rbacv1.PolicyRule{
@@ -83,7 +83,7 @@ func leaseRules(name string) []rbacv1.PolicyRule {
 
 // GrantOptions describe the rights of dispatchers in a cluster.
 type GrantOptions struct {
-	// Cluster is its name, and Name that of the entries.
+	// Cluster is the name of the cluster, and Name the name of its entries.
 	Cluster, Name string
 	// Entries lets dispatchers write the entries, too.
 	Entries bool
@@ -91,9 +91,9 @@ type GrantOptions struct {
 	DryRun bool
 }
 
-// Grant makes a service account in AccessNamespace that may ask the cluster for what reviews do not carry, and a token for it that does
-// not expire. It waits until the cluster has issued the token, or ctx ends; in a dry run there is none. Objects that are there already
-// keep their token. The changes before an error are returned too.
+// Grant makes a service account in AccessNamespace that may read data that reviews lack (accessRules), and a token for it that does not
+// expire. It waits until the cluster has issued the token, or ctx ends; a dry run has no token. Existing objects keep their token. The
+// changes before an error are returned too.
 func (r *Registrar) Grant(ctx context.Context, o GrantOptions) (token string, changes []Change, err error) {
 	a := r.accessOf(o.Cluster, o.Name)
 	for _, step := range a.steps(ctx, o) {
@@ -161,7 +161,7 @@ func (a *access) token(ctx context.Context) (string, error) {
 	}
 }
 
-// ensure creates an object unless it is there. One that is there stays as it is.
+// ensure creates an object, and leaves an existing one as it is.
 func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Change, error) {
 	c := Change{Object: k.object(want.GetName()), Action: Unchanged}
 	cluster, _ := registration.MadeFor(want)
@@ -179,9 +179,9 @@ func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Change, error
 	return c, nil
 }
 
-// Leave deletes all objects that Grant, Try and dispatchers that kept the entries made for a cluster, and waits until they are gone. Those of
-// other clusters stay. The changes have no line for objects that are not there; those that the caller may not read are Unreadable. The changes
-// before an error are returned too.
+// Leave deletes all objects that Grant, Try and dispatchers made for a cluster, and waits until they are gone. Objects of other clusters
+// stay. The changes have no line for missing objects, and call an object Unreadable that the caller may not read. The changes before an
+// error are returned too.
 func (r *Registrar) Leave(ctx context.Context, cluster, name string, dryRun bool) (changes []Change, err error) {
 	a := r.accessOf(cluster, name)
 	for _, o := range []struct {

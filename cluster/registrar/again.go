@@ -16,7 +16,7 @@ import (
 
 // Again has the last changes of the two objects of a cluster (package touch). With the Cluster alone it has seen none. One goroutine uses it.
 type Again struct {
-	// Cluster is that of the entries. Required.
+	// Cluster is the cluster that the entries serve. Required.
 	Cluster string
 	// Delay is how long after a change the later write is; 0 is touch.Delay.
 	Delay time.Duration
@@ -24,9 +24,9 @@ type Again struct {
 	mutating, validating touch.Change
 }
 
-// WriteAgain writes those of the entries once more whose last change is old enough, and reports whether one is still to be written. The
-// objects are as Read returns them, and seen at a time. An object that was not made for the cluster stays as it is. A conflict with
-// another writer is no error: the object is still to be written.
+// WriteAgain writes an object of the entries once more when its last change is old enough. pending: an object is still to be written. The
+// objects are as Read returned them at the time now. An object that was not made for the cluster stays as it is. A conflict with another
+// writer is no error, and leaves the object pending.
 func (r *Registrar) WriteAgain(
 	ctx context.Context, m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration,
 	a *Again, now time.Time,

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BreakGlassAnnotation is the annotation of entries that an operator of the cluster has emptied. Its value is the reason. While one of the
-// two objects has it, Apply changes neither.
+// BreakGlassAnnotation marks entries that an operator of the cluster has emptied. Its value is the reason. While either object has it,
+// Apply changes neither.
 const BreakGlassAnnotation = "portcullis.dev/break-glass"
 
 const bothKinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration "
@@ -28,7 +28,7 @@ func BreakGlassOff(name string) string {
 // ErrBreakGlass is the error about entries that an operator of the cluster has taken off the writes.
 var ErrBreakGlass = errors.New("a break-glass is on in the cluster")
 
-// CheckBreakGlass returns an error that wraps ErrBreakGlass if one of the entries, as Read returns them, has the annotation.
+// CheckBreakGlass returns an error that wraps ErrBreakGlass if either object, as Read returns it, has the annotation.
 func CheckBreakGlass(m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration) error {
 	if m != nil {
 		if err := checkBreakGlass(m); err != nil {

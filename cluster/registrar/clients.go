@@ -12,8 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// clients are the clients of the groups that a Registrar uses, as a kubernetes.Interface has them. One of those links the clients of all groups:
-// 7 MB.
+// clients is the part of kubernetes.Interface that a Registrar uses. The whole kubernetes.Interface links the clients of all groups: 7 MB.
 type clients interface {
 	AdmissionregistrationV1() admissionclient.AdmissionregistrationV1Interface
 	AuthorizationV1() authorizationclient.AuthorizationV1Interface

@@ -23,7 +23,7 @@ func (d *dated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// now is the time of the API server, to the second, as of its last answer. It is that of this machine where no answer had one.
+// now is the time of the API server's last answer, to the second; the time of this machine if no answer had a date.
 func (d *dated) now() time.Time {
 	if last := d.last.Load(); last != nil {
 		return *last

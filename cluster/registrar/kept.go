@@ -16,7 +16,7 @@ import (
 const takeover = 15 * time.Second
 
 // Kept reports whether a dispatcher keeps the entries (package keeper), and would write them again: their Lease is held, or was a moment
-// ago. Both times are by the clock of the API server, since those of the dispatcher and of this machine may differ. It is false where the
+// ago. Both times are by the clock of the API server, since the clocks of the dispatcher and of this machine may differ. It is false where the
 // caller may not read the Lease.
 func (r *Registrar) Kept(ctx context.Context, name string) (bool, error) {
 	lease, err := r.client.CoordinationV1().Leases(leader.Namespace).Get(ctx, leader.EntriesPrefix+name, metav1.GetOptions{})

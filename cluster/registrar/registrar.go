@@ -52,7 +52,7 @@ const (
 	Unreadable Action = "not readable by this user"
 )
 
-// Change is the change of one object. Before and After are what the API server holds, without what it adds by itself (resourceVersion,
+// Change is the change of one object. Before and After are the stored objects, without the fields that the API server adds (resourceVersion,
 // managedFields, ...); nil where there is none. They belong to the caller.
 type Change struct {
 	// Object is kind and name, as in validatingwebhookconfiguration/portcullis.
@@ -124,8 +124,8 @@ func (r *Registrar) Read(ctx context.Context, name string) (
 	return m, v, err
 }
 
-// Apply makes the entries of the cluster those of a registration. With dryRun the API server checks and defaults the objects, and
-// nothing is stored. The changes before an error are returned too.
+// Apply writes a registration to the entries of its cluster. With dryRun the API server checks and defaults the objects, and stores
+// nothing. The changes before an error are returned too.
 //
 // The error wraps ErrForeign if an object belongs to another writer. No object is created beside it: half of the entries would have hooks
 // see requests that others have not completed. An object of the cluster that is there is still made as wanted. It wraps ErrBreakGlass, and
@@ -275,8 +275,8 @@ func (k kind[T]) applyOnce(ctx context.Context, want T, dryRun bool) (Change, er
 	return c, err
 }
 
-// over is the wanted object in the place of the one that is there: with its version, so that a change by another writer is a conflict,
-// and with its other labels and annotations.
+// over returns want as an update of now: with the version of now, so that a change by another writer is a conflict, and with the other
+// labels and annotations of now.
 func (k kind[T]) over(now, want T) T {
 	next := k.clone(want)
 	next.SetResourceVersion(now.GetResourceVersion())

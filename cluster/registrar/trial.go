@@ -158,7 +158,7 @@ func isFailureOf(err error, webhook string) bool {
 	return err != nil && strings.Contains(err.Error(), fmt.Sprintf("failed calling webhook %q", webhook))
 }
 
-// request creates a Lease, dry, that one of the webhooks selects.
+// request creates, in a dry run, a Lease that the webhook selects.
 func (t *trial) request(ctx context.Context, webhook string) error {
 	_, err := t.client.CoordinationV1().Leases(metav1.NamespaceDefault).Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "portcullis-trial-" + t.token, Labels: t.labels(webhook)},

@@ -12,7 +12,7 @@ import (
 // of the resource may be wildcards.
 type atom [dimensions]string
 
-// covers reports whether every request of b is one of a.
+// covers reports whether a covers every request of b.
 func (a atom) covers(b atom) bool {
 	ar, as := splitResource(a[dimResource])
 	br, bs := splitResource(b[dimResource])
@@ -69,8 +69,8 @@ func (a atom) blank(s shape) atom {
 	return a
 }
 
-// atomSet is the requests of some atoms. What it is asked about an atom costs a look-up for each shape, of 16, and the atoms that it
-// answers with: no question goes through the set.
+// atomSet is the requests of some atoms. A query for an atom costs a look-up for each of 16 shapes and the atoms of its answer: it does not
+// walk the set.
 type atomSet struct {
 	all    map[atom]bool
 	shapes []shape
@@ -103,18 +103,18 @@ func (s atomSet) coversWidely(a atom) bool {
 	})
 }
 
-// overlaps reports whether some request of a is one of the set.
+// overlaps reports whether the set covers a request of a.
 func (s atomSet) overlaps(a atom) bool {
 	return s.covers(a) || slices.ContainsFunc(s.places(a), func(at place) bool { return len(s.under(at)) > 0 })
 }
 
-// place is where a set has atoms that overlap with each other one of a shape that leads there: their rest without the parts of the shape.
+// place is a key into atomSet.blanked: a shape, and an atom without the parts of a shape.
 type place struct {
 	shape shape
 	rest  atom
 }
 
-// places are where the set has atoms that overlap with a, which is wild; none if it is not.
+// places are the places with atoms of the set that overlap with a wild atom; none for another atom.
 func (s atomSet) places(a atom) []place {
 	if !a.wild() {
 		return nil
@@ -145,7 +145,7 @@ func (s atomSet) under(at place) []atom {
 	return s.blanked[as][at.rest]
 }
 
-// common are the atoms of the set that overlap with wild ones of a list, in any order. Each is looked at a few times, however long the
+// common are the atoms of the set that overlap with wild atoms of a list, in any order. It visits each atom a few times, however long the
 // list is.
 func (s atomSet) common(list []atom) []atom {
 	seen, all := map[place]bool{}, map[atom]bool{}

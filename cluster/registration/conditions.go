@@ -18,10 +18,10 @@ type exclusion struct {
 	namedOnly bool // they come if a hook names them (match.NamedOnly)
 }
 
-// exclusions are what a cluster must be able to write while the mesh is down, or writes all the time, and what the mesh's
-// own work depends on: leases and events, unless a hook names them, the reviews of identities and permissions, which are part
-// of every request (Kubernetes keeps hooks from them from 1.37 on), and the configuration of admission, which must stay
-// repairable (Kubernetes never calls hooks for it; SEMANTICS C19).
+// exclusions are resources that wildcards do not bring to the mesh. A cluster writes them all the time, or must write them while the
+// mesh is down, or the mesh itself depends on them: leases and events, unless a hook names them; the reviews of identities and
+// permissions, which are part of every request (Kubernetes keeps hooks from them from 1.37 on); and the configuration of admission,
+// which must stay repairable (Kubernetes never calls hooks for it; SEMANTICS C19).
 func exclusions() []exclusion {
 	return []exclusion{
 		{"leases", []string{"coordination.k8s.io"}, []string{"leases"}, true},
@@ -56,7 +56,7 @@ func (x exclusion) names(group, resource string) bool {
 	return (group == wildcard || slices.Contains(x.groups, group)) && slices.Contains(x.resources, resource)
 }
 
-// expression is whether a request is one of the exclusion, in CEL.
+// expression is the CEL condition that is true for requests of the exclusion.
 func (x exclusion) expression() string {
 	return fmt.Sprintf("request.resource.group in %s && request.resource.resource in %s", celList(x.groups), celList(x.resources))
 }
@@ -68,7 +68,7 @@ func (x exclusion) meets(a atom) bool {
 		(resource == wildcard || slices.Contains(x.resources, resource))
 }
 
-// conditions keep out what wildcards in the rules cover and the entry must not see.
+// conditions keep out requests that wildcards in the rules cover and the entry must not see.
 func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 	var all []admissionregistrationv1.MatchCondition
 	not := func(name, expression string) {
@@ -103,8 +103,8 @@ func (e entry) conditions() []admissionregistrationv1.MatchCondition {
 const (
 	// maxConditions is how many matchConditions Kubernetes accepts of a webhook.
 	maxConditions = 64
-	// maxSharedBytes bounds the shared conditions of an entry, so that what they cost stays far below what an API server spends on the
-	// matchConditions of a webhook before it takes them for failed.
+	// maxSharedBytes bounds the shared conditions of an entry. Their cost stays far below the API server's budget for the matchConditions
+	// of a webhook, beyond which they fail.
 	maxSharedBytes = 8 << 10
 	// maxOwnConditions is how many conditions an entry has beside the shared ones: exclusions, three about other entries, and two of a
 	// bypass.
@@ -120,8 +120,8 @@ func HasRoomFor(conditions []string) bool {
 	return len(conditions) <= maxConditions-maxOwnConditions && size <= maxSharedBytes
 }
 
-// withShared adds the conditions that all hooks of the entry share, as many as there is room for, to those that it has. What one of
-// them keeps out would meet no hook, and so no hook that could change it: that is right for mutating hooks too.
+// withShared adds to all as many of the conditions that all hooks of the entry share as there is room for. A request that such a condition
+// keeps out meets no hook, so no hook can change it: that is right for mutating hooks too.
 func (e entry) withShared(all []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
 	size := 0
 	for i, expression := range sharedConditions(e.hooks) {
@@ -178,7 +178,7 @@ func (e entry) named(x exclusion, named []atom) []atom {
 	return all
 }
 
-// rulesExpression is whether a request is one of the atoms, in CEL.
+// rulesExpression is the CEL condition that is true for requests that the atoms cover.
 func rulesExpression(list []atom) string {
 	var each []string
 	for _, r := range rules(list) {

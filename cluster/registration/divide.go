@@ -28,9 +28,9 @@ func (p *planner) byPolicy(stage admissionv1.Stage, hooks []*match.Hook) []entry
 	return inUse(append(entries, of(match.EntryFailOpen, failOpen))...)
 }
 
-// byRequest divides the requests of mutating hooks by what happens to each if the mesh does not answer: every entry has the whole chain of
-// its requests. What the rules of fail-closed hooks cover fails closed in the namespaces that these may select. In other namespaces it
-// fails open, for fail-open hooks alone, and so does the rest.
+// byRequest divides the requests of mutating hooks by their outcome when the mesh does not answer: every entry has the whole chain
+// of its requests. Requests that rules of fail-closed hooks cover fail closed in the namespaces that these hooks may select. In other
+// namespaces they fail open, for fail-open hooks alone, and so do all other requests.
 func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entry {
 	failClosed, failOpen := partition(hooks)
 	entries, elsewhere := []entry(nil), []entry{p.rest(stage, failOpen, p.covered(failClosed))}
@@ -51,7 +51,8 @@ func (p *planner) byRequest(stage admissionv1.Stage, hooks []*match.Hook) []entr
 	return inUse(append(entries, elsewhere...)...)
 }
 
-// unconverted completes an entry for requests that fail-closed hooks cover: what a hook of it names must not be converted on the way.
+// unconverted completes an entry for requests that fail-closed hooks cover. Its rules name each version that a hook names, so that the API
+// server does not convert it.
 func (p *planner) unconverted(e entry, closed atomSet) entry {
 	e = p.entry(e, closed)
 	names := newAtomSet(p.writtenBy(e.hooks))
@@ -59,8 +60,8 @@ func (p *planner) unconverted(e entry, closed atomSet) entry {
 	return e
 }
 
-// division is how the requests that fail-closed hooks cover are divided by namespace. Each of them comes by one of the entries, which have
-// atoms and namespaces; those of elsewhere have hooks too.
+// division divides the requests that fail-closed hooks cover by namespace. Each request comes by one entry. The entries have atoms and
+// namespaces; the entries in elsewhere have hooks too.
 type division struct {
 	closed, elsewhere []entry
 }
@@ -68,9 +69,9 @@ type division struct {
 // divide divides the requests that fail-closed hooks cover. There is one entry, as long as no fail-open hook wants any of them in other
 // namespaces.
 //
-// A label of a namespace may change between two entries that an API server asks about it. So all fail-closed hooks have one entry for
-// what they may select: it brings a request exactly if the API server alone would call one of them for it. Only a fail-open hook may miss
-// a request, or be called again. Labels of the object are no way to divide: hooks change them between two entries.
+// A label of a namespace may change between two entries that an API server asks about it. So all fail-closed hooks share one entry for
+// the requests that they may select: it brings a request exactly if the API server alone would call a fail-closed hook for it. Only a
+// fail-open hook may miss a request, or be called again. Labels of the object do not divide: hooks change them between two entries.
 func (p *planner) divide(failClosed, failOpen []*match.Hook, closed atomSet) division {
 	all := entry{atoms: p.writtenBy(failClosed), namespaces: namespacesOf(failClosed)}
 	selected := dividing(all.namespaces)
@@ -131,7 +132,7 @@ func (p *planner) elsewhere(atoms []atom, selected []metav1.LabelSelectorRequire
 	return entries
 }
 
-// dividing are the requirements of a selector by which namespaces are divided, first what it asks of names.
+// dividing are the requirements of a selector by which namespaces are divided, first its requirements of names.
 func dividing(s *metav1.LabelSelector) []metav1.LabelSelectorRequirement {
 	all := requirementsOf(s)
 	all = append(keep(all, isAboutName), keep(all, func(r metav1.LabelSelectorRequirement) bool { return !isAboutName(r) })...)
@@ -140,8 +141,8 @@ func dividing(s *metav1.LabelSelector) []metav1.LabelSelectorRequirement {
 
 func isNamespaced(a atom) bool { return a[dimScope] == scopes()[1] }
 
-// namespacesAmong are the requests among atoms of cluster scope that a namespaceSelector decides about: those of Namespaces. Whatever else
-// is in no namespace comes by each entry whose rules cover it.
+// namespacesAmong are the requests for Namespaces among the atoms: of the requests of cluster scope, a namespaceSelector decides about
+// these alone. The others come by each entry whose rules cover them.
 func namespacesAmong(list []atom) []atom {
 	const namespaces = "namespaces"
 	var all []atom

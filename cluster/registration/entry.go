@@ -28,14 +28,14 @@ type entry struct {
 	except []atom
 	// unwanted are requests among them, in other versions, that no hook covers.
 	unwanted []atom
-	// namespaces selects those of the requests; requests in no namespace are among them whatever it says.
+	// namespaces selects requests by namespace; requests in no namespace are always selected.
 	namespaces *metav1.LabelSelector
 	// failOpen divides the requests, if there is any: those that always fail open go to the entry of that name, and the others to
 	// this one.
 	failOpen []admissionregistrationv1.RuleWithOperations
 }
 
-// entry completes an entry for those of its requests that are wanted.
+// entry completes an entry: it sets equivalent, and notes the brought requests that are not wanted.
 func (p *planner) entry(e entry, wanted atomSet) entry {
 	e.equivalent = slices.ContainsFunc(e.hooks, isEquivalent)
 	e.unwanted = keep(p.brought(e), func(a atom) bool { return !wanted.covers(a) })
@@ -51,8 +51,8 @@ func (p *planner) brought(e entry) []atom {
 	return p.families.equivalents(e.atoms)
 }
 
-// rest is the entry for the requests of fail-open hooks that no fail-closed one covers. Its rules name requests of the
-// other entry too where these are the same, in another version, as one that belongs here.
+// rest is the entry for the requests of fail-open hooks that no fail-closed one covers. Its rules also name a request of the other entry
+// where that request is another version of a request here.
 func (p *planner) rest(stage admissionv1.Stage, failOpen []*match.Hook, closed atomSet) entry {
 	here := func(a atom) bool { return !closed.covers(a) }
 	e := entry{stage: stage, name: match.EntryFailOpen}
@@ -155,8 +155,7 @@ func (e entry) sideEffects() admissionregistrationv1.SideEffectClass {
 	return admissionregistrationv1.SideEffectClassNone
 }
 
-// timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage, and what the mesh needs
-// on top.
+// timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage, plus Overhead.
 func (p *planner) timeoutSeconds(e entry) int32 {
 	need := p.need(e)
 	limit := map[admissionv1.Stage]time.Duration{

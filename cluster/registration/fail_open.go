@@ -9,10 +9,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// alwaysFailOpen divides a fail-closed entry: the requests that always fail open in the cluster come by the second of the returned
-// entries, whose failures do not count. A matchCondition of each decides, so that a request comes by one of them. The second has all
-// rules of the first that bring such requests, in the same way: no request is lost between them. It has none if there is no
-// such request, and the first is as it was.
+// alwaysFailOpen divides a fail-closed entry: the requests that always fail open in the cluster come by the entry open, whose failures do
+// not count. A matchCondition decides which of the two entries brings a request. open has all rules of closed that bring such requests, in
+// the same way: no request is lost between them. Without such a request open has no rules, and closed equals e.
 func (p *planner) alwaysFailOpen(e entry) (closed, open entry) {
 	closed, open = e, e
 	open.name, open.atoms, open.unwanted = match.EntryAlwaysFailOpen, keep(e.atoms, p.mayFailOpen(e)), keep(e.unwanted, p.mayFailOpen(e))
@@ -34,8 +33,8 @@ func (p *planner) mayFailOpen(e entry) func(atom) bool {
 	}
 }
 
-// brings reports whether an atom may bring requests of a group to the entry, with a resource as rules name it. Equivalents of it
-// may have another group, also one that the plan does not know, and have the same name.
+// brings reports whether an atom may bring requests of a group to the entry, with a resource as rules name it. Equivalent resources may
+// have another group, known to the plan or not, and the same name.
 func (e entry) brings(a atom, group, name string) bool {
 	resource, sub := splitResource(a[dimResource])
 	asked, askedSub := splitResource(name)
@@ -43,7 +42,7 @@ func (e entry) brings(a atom, group, name string) bool {
 		(resource != wildcard || !match.NamedOnly(group, asked))
 }
 
-// failOpenExpression is whether a request is one of those that always fail open, in CEL; empty if there are none.
+// failOpenExpression is the CEL condition that is true for requests that always fail open; empty if there are none.
 func failOpenExpression(list []admissionregistrationv1.RuleWithOperations) string {
 	var each []string
 	for _, r := range list {

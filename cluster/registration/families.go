@@ -94,7 +94,7 @@ func (p *planner) withNamed(all [][]atom, hooks []*match.Hook) (_ [][]atom, tooM
 	return all, room < 0
 }
 
-// namesIn are what the rules of hooks name, without scope and operation, each once and in order.
+// namesIn are the resources that rules of hooks name, without scope and operation, each once and in order.
 func (p *planner) namesIn(hooks []*match.Hook) []atom {
 	names := map[atom]bool{}
 	for _, h := range hooks {
@@ -227,7 +227,7 @@ func (f *families) equivalents(list []atom) []atom {
 	return all
 }
 
-// sameWhere reports whether some request that is the same as one of an atom passes.
+// sameWhere reports whether an equivalent of some request of an atom passes.
 func (f *families) sameWhere(passes func(atom) bool) func(atom) bool {
 	known := map[familyRequests]bool{}
 	return func(a atom) bool {

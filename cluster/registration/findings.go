@@ -108,7 +108,7 @@ func (p *planner) excluded(h *match.Hook) {
 		strings.Join(names, ", "), more)
 }
 
-// selects reports whether a selector selects labels; nil selects all, and one that cannot be read none.
+// selects reports whether a selector selects labels. A nil selector selects all labels; an invalid one selects none.
 func selects(s *metav1.LabelSelector, set labels.Set) bool {
 	if s == nil {
 		return true

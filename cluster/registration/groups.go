@@ -44,7 +44,7 @@ func selection(hooks []*match.Hook) [2]string {
 	return [2]string{namespaces, objects}
 }
 
-// apart are the hooks whose resources have no request in common with those of hooks in other lists, in the order of the first of each.
+// apart groups hooks so that no two groups have a resource in common, in the order of the first hook of each.
 func (p *planner) apart(hooks []*match.Hook) [][]*match.Hook {
 	owner, joined := map[atom]int{}, newJoined(len(hooks))
 	for i, h := range hooks {

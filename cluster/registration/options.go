@@ -23,11 +23,11 @@ const (
 	// Overhead is how much longer an entry's timeoutSeconds are than the time of its hooks, so that these have all of theirs: for
 	// the way to the mesh and back, the conversion of objects, and the answer.
 	Overhead = time.Second
-	// DefaultMutateBudget is that of the whole mutating chain.
+	// DefaultMutateBudget is for the whole mutating chain.
 	DefaultMutateBudget = 12 * time.Second
-	// DefaultReinvokeBudget is that of one reinvocation.
+	// DefaultReinvokeBudget is for one reinvocation.
 	DefaultReinvokeBudget = 4 * time.Second
-	// DefaultValidateBudget is that of the validating hooks. With the Overhead of each entry the defaults are WriteBudget.
+	// DefaultValidateBudget is for the validating hooks. With the Overhead of each entry the defaults are WriteBudget.
 	DefaultValidateBudget = 10 * time.Second
 	// maxBudget leaves Overhead of the largest timeoutSeconds that Kubernetes accepts, 30.
 	maxBudget = 30*time.Second - Overhead
@@ -35,12 +35,12 @@ const (
 
 // Options describe the way from the cluster to the mesh.
 type Options struct {
-	// Name is metadata.name of both objects, and what the names of the entries end with; empty is DefaultName. API
-	// servers call mutating webhooks in the order of such names.
+	// Name is metadata.name of both objects, and ends the names of the entries; empty is DefaultName. API servers call mutating webhooks
+	// in the order of the names of their objects.
 	Name string
 	// URL is where the cluster's API servers reach the bridge: https, a host, and perhaps a path. Required.
 	URL string
-	// CABundle are the authorities of the bridge's certificate, in PEM; empty trusts those of the API server's system.
+	// CABundle are the authorities of the bridge's certificate, in PEM; empty is the API server's system trust.
 	CABundle []byte
 	// Capability is shown in the path of each entry, for a cluster whose API servers have no client certificate; the objects are then
 	// as secret as it is. Zero shows none.
@@ -50,8 +50,8 @@ type Options struct {
 	OwnNamespace string
 	// Budget bounds the time of the hooks of an entry.
 	Budget Budget
-	// Equivalents knows what the cluster may serve in several ways; nil knows nothing. Of a resource that it does not know,
-	// the versions that hooks name count.
+	// Equivalents knows which resources the cluster may serve in several ways; nil knows none. Of an unknown resource the versions that
+	// hooks name count.
 	Equivalents Equivalents
 }
 
@@ -102,7 +102,7 @@ func named(what, name string, problems []string) error {
 	return fmt.Errorf("%s %q: %s", what, name, strings.Join(problems, "; "))
 }
 
-// capabilitySegments are what a path has behind the cluster if there is a capability.
+// capabilitySegments are the segments of a path after the cluster if there is a capability.
 func (o Options) capabilitySegments() string {
 	if o.Capability.IsZero() {
 		return ""
@@ -110,7 +110,7 @@ func (o Options) capabilitySegments() string {
 	return capabilitySegment + "/" + o.Capability.Reveal() + "/"
 }
 
-// checkURL holds the URL to what Kubernetes accepts, as ValidateWebhookURL of k8s.io/apiserver does.
+// checkURL checks the URL as ValidateWebhookURL of k8s.io/apiserver does.
 func (o Options) checkURL() error {
 	u, err := url.Parse(o.URL)
 	switch {

@@ -1,4 +1,4 @@
-// Package registration plans what stands in a cluster's own API server so that it calls the mesh: one
+// Package registration plans the objects by which a cluster's own API server calls the mesh: one
 // MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, made of the hooks that are in force for that
 // cluster. Each webhook in them is an entry; its path names the cluster, the stage and the entry, and the plan: the entry's
 // timeoutSeconds and the hooks that the entries of the cluster were made from (match.Entry). Objects in a cluster are older than
@@ -10,18 +10,18 @@
 //
 //   - A webhook has one failurePolicy, so fail-closed and fail-open hooks need an entry each. Validating hooks are
 //     called for both entries, each entry for its own hooks.
-//   - Mutating hooks of both policies run in one order on one object, so the split is by request: what the rules of any fail-closed
+//   - Mutating hooks of both policies run in one order on one object, so the split is by request: a request that rules of a fail-closed
 //     hook cover, in the namespaces that it may select, goes to a fail-closed entry with all mutating hooks, and the rest to fail-open ones.
 //   - A webhook has one namespaceSelector, so fail-closed hooks of different selectors that never meet in a request have entries of their own.
 //   - Requests that always fail open in the cluster (match.Bypass.FailOpen) are divided from the others of each fail-closed entry by
 //     a condition, and have an entry of their own with the same hooks, whose failures do not count.
 //   - An API server does not tell a reinvocation from a first call, so hooks with reinvocationPolicy IfNeeded have
-//     entries of their own, behind those of the whole chain.
+//     entries of their own, behind the entries of the whole chain.
 //
 // The rules of an entry are the union of its hooks' rules and never more. A resource that the cluster serves in several
-// versions or groups is one request in all of them. An entry has matchPolicy Equivalent if one of its hooks has, so that a
-// version of which the plan knows nothing is not passed over; what that brings and no hook would have been called for is
-// kept out by a condition. Versions that a hook names are in the rules of the entry that takes them, so that they come as
+// versions or groups is one request in all of them. An entry has matchPolicy Equivalent if some hook of it has, so that the API
+// server also brings versions that the plan does not know. A condition keeps out brought requests for which no hook would have
+// been called. Versions that a hook names are in the rules of the entry that takes them, so that they come as
 // they are; the mesh converts for the others. If more is taken for the same than is, no hook loses a request or gets one
 // twice; if less is, mutating entries may share requests.
 //
@@ -47,7 +47,7 @@ type Registration struct {
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
 	// Validating has the entries of validating hooks.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
-	// Findings are what the operator has to know before applying the objects, in the order of the hooks.
+	// Findings tell the operator about problems before the objects are applied, in the order of the hooks.
 	Findings []match.Finding
 }
 
@@ -112,7 +112,7 @@ func newPlanner(s *match.Snapshot, cluster string, o Options, most int) *planner
 	return p
 }
 
-// hooks are those of a stage that the cluster's reviews reach.
+// hooks are the hooks of a stage that serve the cluster.
 func (p *planner) hooks(s *match.Snapshot, stage admissionv1.Stage) []*match.Hook {
 	return keep(s.Hooks(), func(h *match.Hook) bool { return h.EntryStage() == stage && h.Serves(p.cluster) })
 }

@@ -17,8 +17,7 @@ const (
 	maxComparedValues = 128
 )
 
-// requirementsOf are what a selector asks for, all together; none if it cannot be parsed. Selectors that ask for more than
-// maxRequirements have the first ones.
+// requirementsOf are the first maxRequirements requirements of a selector, which labels must all meet; none if it cannot be parsed.
 func requirementsOf(s *metav1.LabelSelector) []metav1.LabelSelectorRequirement {
 	if _, ok := canonical(s); s == nil || !ok {
 		return nil
@@ -49,7 +48,7 @@ func common(hooks []*match.Hook) []metav1.LabelSelectorRequirement {
 	return all
 }
 
-// asks reports whether a hook selects namespaces of the requirement alone, as far as one of its own shows it.
+// asks reports whether a single requirement of the hook's namespaceSelector implies r.
 func asks(h *match.Hook, r metav1.LabelSelectorRequirement) bool {
 	return impliesAny(requirementsOf(h.NamespaceSelector()), r)
 }
@@ -92,7 +91,7 @@ func not(r metav1.LabelSelectorRequirement) metav1.LabelSelectorRequirement {
 	return r
 }
 
-// elsewhere are lists of requirements: labels meet one of them, and no other, if they do not meet all of selected.
+// elsewhere are lists of requirements. Labels that do not meet all of selected meet exactly one list; other labels meet none.
 func elsewhere(selected []metav1.LabelSelectorRequirement) [][]metav1.LabelSelectorRequirement {
 	var all [][]metav1.LabelSelectorRequirement
 	for i, r := range selected {

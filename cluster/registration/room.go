@@ -12,14 +12,14 @@ import (
 const (
 	// maxReach bounds the requests that all hooks of a cluster cover, with the equivalents of those that their rules name.
 	maxReach = 3 * config.MaxTotalCombinations
-	// maxObjectBytes bounds what rules, conditions and addresses add to an object: etcd takes 1.5 MiB of it.
+	// maxObjectBytes bounds the bytes of rules, conditions and addresses in an object: etcd takes 1.5 MiB of it.
 	maxObjectBytes = 1 << 20
 	// maxExpressionBytes bounds a condition: an API server takes 100,000 characters.
 	maxExpressionBytes = 100_000
 )
 
-// planWithin plans with what rules name, if that has room: a configuration has that is within the limits of package config, unless many of
-// its hooks name many versions of the same, or its entries are larger than an API server takes. Else the rules that name most get
+// planWithin plans with the names in rules, if that has room: a configuration within the limits of package config has, unless many of
+// its hooks name many versions of the same, or its entries are larger than an API server takes. Else the rules with the most names get
 // wildcards, the same for all purposes of a plan: entries are wider then, and no hook loses a request. most bounds the combinations of one
 // rule (wider); a plan with 0 always has room, since its cost is in proportion to the number of rules.
 func planWithin[T any](plan func(most int) (T, bool)) T {
@@ -31,7 +31,7 @@ func planWithin[T any](plan func(most int) (T, bool)) T {
 }
 
 // resolve finds the requests that hooks of the cluster cover. It sets tooMany, and stops, where they are more than there is room for:
-// what rules name is counted first.
+// it counts the names in rules first.
 func (p *planner) resolve(serving []*match.Hook) {
 	named := 0
 	for _, h := range serving {

@@ -13,8 +13,8 @@ import (
 // wildcard stands for everything in a rule.
 const wildcard = "*"
 
-// The dimensions of a rule, in the order in which rules are sorted. They are merged from the last to the first: what
-// people write into one rule first of all is several operations.
+// The dimensions of a rule, in the order in which rules are sorted. They are merged from the last to the first: people most often
+// write several operations into one rule.
 const (
 	dimGroup = iota
 	dimVersion
@@ -60,7 +60,7 @@ func widerResources(resources []string) []string {
 	return wide
 }
 
-// atoms takes rules apart; operations and scopes become what their wildcards stand for.
+// atoms splits rules; it expands wildcards in operations and scopes.
 func atoms(rules []admissionregistrationv1.RuleWithOperations) []atom {
 	var all []atom
 	for _, r := range rules {

@@ -23,8 +23,8 @@ func nameRequirement(operator metav1.LabelSelectorOperator, names []string) meta
 	return metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: operator, Values: names}
 }
 
-// namespacesOf selects the namespaces that some of the hooks select, and perhaps others: it is the selector that they share, or else what
-// all of their selectors ask for, and leave out by name.
+// namespacesOf selects the namespaces that some of the hooks select, and perhaps others: by the selector that the hooks share, or else by
+// the requirements that all their selectors have, and the names that all leave out.
 func namespacesOf(hooks []*match.Hook) *metav1.LabelSelector {
 	s := shared(hooks, (*match.Hook).NamespaceSelector)
 	if len(hooks) > 1 && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
@@ -33,7 +33,7 @@ func namespacesOf(hooks []*match.Hook) *metav1.LabelSelector {
 	return s
 }
 
-// exemptNamespaces are the mesh's own namespace and those of the bypass, in order.
+// exemptNamespaces are the mesh's own namespace and the namespaces of the bypass, in order.
 func (p *planner) exemptNamespaces() []string {
 	var names []string
 	if p.options.OwnNamespace != "" {
@@ -76,7 +76,7 @@ func leftOut(hooks []*match.Hook) []string {
 	return names
 }
 
-// aboutNames are what a hook asks of the name of a namespace, which is a label that no namespace can do without.
+// aboutNames are the requirements of a hook on the name of a namespace, a label that each namespace has.
 func aboutNames(h *match.Hook) []metav1.LabelSelectorRequirement {
 	return keep(requirementsOf(h.NamespaceSelector()), func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
 }
@@ -85,8 +85,8 @@ func objectSelector(hooks []*match.Hook) *metav1.LabelSelector {
 	return shared(hooks, (*match.Hook).ObjectSelector)
 }
 
-// shared is a copy of the selector that all hooks have; one that selects everything when they differ. For mutating hooks
-// that is right too: a request that it keeps out would meet no hook that could change it so that another matches.
+// shared is a copy of the selector that all hooks have; an empty selector when they differ. For mutating hooks that is right too: a
+// request that it keeps out meets no hook, so no hook can change the request until another hook matches.
 func shared(hooks []*match.Hook, of func(*match.Hook) *metav1.LabelSelector) *metav1.LabelSelector {
 	everything := &metav1.LabelSelector{}
 	if len(hooks) == 0 {

@@ -13,11 +13,11 @@ import (
 )
 
 // WiderEntry is an entry that fails closed and selects a namespace that hooks of it which fail closed do not select: their
-// namespaceSelectors have no part in common that leaves it out. While the mesh is down the API server refuses what the entry brings.
+// namespaceSelectors have no part in common that leaves it out. While the mesh is down the API server refuses requests for the entry.
 type WiderEntry struct {
 	// Name has the stage and the name, as in validate/fail-closed.
 	Name string
-	// Hooks are those of the entry that fail closed and do not select the namespace, in the order of the snapshot. They belong to the snapshot.
+	// Hooks are the fail-closed hooks of the entry that do not select the namespace, in the order of the snapshot. They belong to the snapshot.
 	Hooks []*match.Hook
 
 	atoms, failOpen atomSet
@@ -26,7 +26,7 @@ type WiderEntry struct {
 }
 
 // WiderEntries returns the entries of a cluster that are wider than their hooks about a namespace. hooks are all that serve the cluster,
-// in the order of their snapshot, and bypass is that of the cluster, or nil. It plans as Plan does, by the versions that hooks name.
+// in the order of their snapshot. bypass is the cluster's, or nil. It plans as Plan does, by the versions that hooks name.
 func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) []WiderEntry {
 	name := labels.Set{corev1.LabelMetadataName: namespace}
 	of := func(stage admissionv1.Stage) []*match.Hook {

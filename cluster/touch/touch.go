@@ -3,7 +3,7 @@
 // kube-apiserver can miss such a change. It keeps compiled webhooks by the name of their object
 // (validatingWebhookConfigurationManager.configurationsCache, k8s.io/apiserver/pkg/admission/configuration). A compilation that listed
 // the objects before a change may overwrite the entry of that cache after the change has cleared it. The next update of the object clears it
-// again, also one that changes an annotation alone. An update that changes nothing is not stored, and reaches no watch.
+// again, also if it changes an annotation alone. An update that changes nothing is not stored, and reaches no watch.
 //
 // The package does no I/O. Its writers are the registrar for entries, and package follow for the webhook configurations of others.
 package touch

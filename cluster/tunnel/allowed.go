@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// allowed reports whether a request is one that package cluster makes: discovery, reads of namespaces, CustomResourceDefinitions
-// and APIServices, and SubjectAccessReviews. Nothing else of the cluster can be reached through a bridge, whatever its
+// allowed reports whether package cluster makes a request: discovery, reads of namespaces, CustomResourceDefinitions and
+// APIServices, and SubjectAccessReviews. Nothing else of the cluster can be reached through a bridge, whatever its
 // credentials allow.
 func allowed(r *http.Request) bool {
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -36,7 +36,7 @@ func discovery(segments []string) bool {
 	return false
 }
 
-// readable reports whether a path is that of a list, or of one object, of the resources that are read.
+// readable reports whether a path names a list, or an object, of the resources that dispatchers read.
 func readable(segments []string) bool {
 	for _, resource := range [][]string{
 		{"api", "v1", "namespaces"},

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// conversionPath is the prefix of the path of a conversion. What follows is the name of a CustomResourceDefinition. No API server has it.
+	// conversionPath and the name of a CustomResourceDefinition are the path of a conversion. No API server has it.
 	conversionPath = "/portcullis/conversions/"
 	// MaxConversionBytes bounds a ConversionReview, and the answer to it, in bytes.
 	MaxConversionBytes = 8 << 20
@@ -31,8 +31,8 @@ const (
 	maxErrorBytes = 256
 )
 
-// converter calls the conversion webhooks of a cluster for its dispatchers. The address of a webhook is that of the
-// CustomResourceDefinition, which the converter reads itself: a dispatcher cannot choose one.
+// converter calls the conversion webhooks of a cluster for its dispatchers. The converter reads the CustomResourceDefinition itself and
+// calls the webhook at its address: a dispatcher cannot choose an address.
 type converter struct {
 	api    *url.URL
 	client *http.Client // to the API server
@@ -53,7 +53,7 @@ func conversionOf(r *http.Request) (definition string, ok bool) {
 }
 
 // ServeHTTP answers with the body of the webhook's answer. An error is text: 404 without a webhook for the definition, 413 for a review that
-// is too large, 503 for one that finds no memory, and else 502.
+// is too large, 503 without memory for a review, and else 502.
 func (c *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	definition, _ := conversionOf(r)
 	select {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// schemaVersion is that of Grafana 11. Later versions of Grafana bring dashboards up to theirs when they load them.
+// schemaVersion is the schema version of Grafana 11. Later versions of Grafana upgrade a dashboard when they load it.
 const schemaVersion = 39
 
 // columns is the width of a dashboard, and panelHeight the height of a panel, in Grafana's units.
@@ -16,7 +16,7 @@ const (
 
 // dashboard is one page of Grafana.
 type dashboard struct {
-	// Name is that of its file, and with "portcullis-" before it its uid.
+	// Name is the name of its file. Its uid is "portcullis-" and Name.
 	Name        string     `yaml:"name"`
 	Title       string     `yaml:"title"`
 	Description string     `yaml:"description"`
@@ -42,10 +42,10 @@ type row struct {
 // panel is one diagram.
 type panel struct {
 	Title string `yaml:"title"`
-	// Kind is that of Grafana, "timeseries" if it is empty.
+	// Kind is the type of a panel in Grafana; empty is "timeseries".
 	Kind        string `yaml:"kind,omitempty"`
 	Description string `yaml:"description,omitempty"`
-	// Unit is that of Grafana: s, short, reqps, bytes, percentunit.
+	// Unit is a unit of Grafana: s, short, reqps, bytes, percentunit.
 	Unit    string  `yaml:"unit"`
 	Queries []query `yaml:"queries"`
 }
