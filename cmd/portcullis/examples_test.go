@@ -210,7 +210,7 @@ func TestTheTestOfExamplesFindsWhatIsWrong(t *testing.T) {
 		"portcullis store backup -o FILE":                     "unknown shorthand flag",
 		"portcullis store backpu x":                           "there is no command",
 		"(umask 077; portcullis cluster capabilty key > x)":   "there is no command",
-		"for i in 1 2; do portcullis top hooks --onec; done":  "unknown flag",
+		"for i in 1 2; do portcullis get hooks --limti; done": "unknown flag",
 		"x=$(portcullis version now)":                         "unknown command",
 		"portcullis analyze \\\n  --since soon | tee x":       "invalid argument",
 		"portcullis host init imagepolicy":                    "required flag",

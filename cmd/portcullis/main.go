@@ -57,7 +57,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	return cli.Group(root,
 		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), serve.NewAdaptCommand(), review.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
-		check.NewCommand(), analyze.NewCommand(), analyze.NewTop(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
+		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),
 		cluster.NewCommand(), certs.NewCommand(), host.NewCommand(), cli.NewVersionCommand(),
 	)

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
-
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
@@ -24,7 +22,7 @@ func TestMisspeltWordsAreSuggested(t *testing.T) {
 		"xyzzy":                                "there is no \"portcullis xyzzy\"; `portcullis --help` lists",
 		"get --setings x":                      `unknown flag: --setings; did you mean "settings"?`,
 		"cluster capability new --exipres 90d": `unknown flag: --exipres; did you mean "expires"?`,
-		"top hooks --setings s.yaml":           `did you mean "settings"?`,
+		"shadow report --setings s.yaml":       `did you mean "settings"?`,
 		"apply --acknowledg x":                 `did you mean "acknowledge"?`,
 		"store --file x":                       `unknown flag: --file`,
 		"store --forse backup x":               `did you mean "force"?`,
@@ -35,7 +33,7 @@ func TestMisspeltWordsAreSuggested(t *testing.T) {
 		"analyze --since 1d":                   "did you mean 24h?",
 		"shadow report --since 1week":          "did you mean 168h?",
 		"bypass on --for 30":                   "as in 2h30m, 10m or 30s\n",
-		"top hooks --every soon":               "as in 2h30m, 10m or 30s\n",
+		"analyze --every soon":                 "as in 2h30m, 10m or 30s\n",
 	} {
 		out, code := execute(t, strings.Fields(line)...)
 		if code != cli.ExitError || !strings.Contains(out, want) {
@@ -79,33 +77,5 @@ func TestMisspeltSettingsAreSuggested(t *testing.T) {
 		if out, code := execute(t, "get", "--context", "prdo"); code != cli.ExitError || !strings.Contains(out, want) {
 			t.Errorf("%q: exit code %d, %q, want %q", text, code, out, want)
 		}
-	}
-}
-
-// TestTopAloneIsTopOfHooks: it takes each flag of it, before and behind the name.
-func TestTopAloneIsTopOfHooks(t *testing.T) {
-	root := newRootCommand()
-	top, _, err := root.Find([]string{"top"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hooks, _, err := root.Find([]string{"top", "hooks"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hooks.Flags().VisitAll(func(f *pflag.Flag) {
-		if mine := top.Flags().Lookup(f.Name); mine == nil || mine.DefValue != f.DefValue || mine.Usage != f.Usage {
-			t.Errorf("--%s: top has %+v, and top hooks %+v", f.Name, mine, f)
-		}
-	})
-	file := clitest.Write(t, "s.yaml", "server: mesh.example.com\n")
-	for _, line := range []string{"top --once", "top --settings " + file, "top --sort p99 -o json", "top hooks --settings " + file, "top --settings " + file + " hooks"} {
-		t.Setenv("PORTCULLIS_SETTINGS", file)
-		if out, code := execute(t, strings.Fields(line)...); code != cli.ExitError || !strings.Contains(out, "--ca is missing") {
-			t.Errorf("%s: exit code %d, %q, want the settings to be read", line, code, out)
-		}
-	}
-	if out, code := execute(t, "top", "hoks"); code != cli.ExitError || !strings.Contains(out, `did you mean "hooks"?`) {
-		t.Errorf("top hoks: exit code %d, %q", code, out)
 	}
 }

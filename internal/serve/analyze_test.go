@@ -36,8 +36,6 @@ func TestAnalyzeNamesTheHookTheHostAndThePhase(t *testing.T) {
 	r.prints(cli.ExitDenied, command(), "", []string{"--cluster", "dve"}, `there is no Cluster/dve: .*; did you mean "dev"\?`)
 	r.prints(cli.ExitDenied, command(), "", []string{"--slowest", "3", "--cluster", "prod-9"}, `there is no Cluster/prod-9`)
 	r.prints(cli.ExitDenied, command(), "", []string{"--hook", "polcy.example.com"}, `there is no hook "polcy.example.com" .*; did you mean "policy.example.com"\?`)
-	r.prints(cli.ExitDenied, analyze.NewTop(), "", []string{"clusters", "--once", "--cluster", "dve"}, `did you mean "dev"\?`)
-	r.prints(cli.ExitDenied, analyze.NewTop(), "", []string{"hosts", "--once", "--cluster", "deev"}, `did you mean "dev"\?`)
 	r.prints(cli.ExitDenied, shadowcli.NewCommand(), "", []string{"report", "--cluster", "dv"}, `did you mean "dev"\?`)
 	r.prints(cli.ExitDenied, configcli.NewBypass(), "", []string{"off", "--cluster", "dve"}, `did you mean "dev"\?`)
 	r.prints(cli.ExitDenied, configcli.NewDelete(), "", []string{"cluster", "devv"}, `did you mean "dev"\?`)

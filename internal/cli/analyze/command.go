@@ -45,7 +45,8 @@ reviews the review waited for this hook and no other (WAITED), how much of the m
 the mean call went: the wait for a free replica (QUEUE), the way to the host and back (WIRE), the host itself (HOST), or both for a
 webhook over HTTPS (WEBHOOK), and the patch (APPLY). The hooks that add most come first. Below is what stands out: for each cause its
 code, a sentence that names hooks, clusters, instances and the phase, and what would help. docs/slow.md explains the codes. Then follows what hooks in
-shadow would have done in these hours.
+shadow would have done in these hours. -o wide adds rates, and a table of clusters: their reviews, the mean wait for a fresh configuration (HELD) and the
+mean time before the dispatcher had the request (EDGE). --watch asks again and again.
 
 REVIEW is the uid of a review, or its trace. Analyze draws it: one line for each hook, with its phases. Of each minute the slowest and
 the failed reviews of each cluster and hook are kept; --slowest lists them.
@@ -66,7 +67,7 @@ See "portcullis get hosts" for the state of hosts, and "portcullis explain hook 
   portcullis analyze --since 10m --compare 60m..50m
   portcullis analyze --what-if without=imagepolicy.example.com
   portcullis analyze --what-if deadline=imagepolicy.example.com:500ms --what-if parallel=owner.example.com,labels.example.com
-  portcullis analyze --watch
+  portcullis analyze --since 1m --watch -o wide
   portcullis analyze -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: c.run,
@@ -161,20 +162,26 @@ func (c *command) print(r *Report, notes, out io.Writer) error {
 		return nil
 	}
 	columns := printer.Heads("CLUSTER", "HOOK", "CALLS", "P50", "P99", "FAILED", "WAITED", "ADDED", "QUEUE", "WIRE", "HOST", "WEBHOOK", "APPLY").
-		Wide("STAGE", "CONFIGURATION")
+		Wide("RATE", "STAGE", "CONFIGURATION")
+	span := window{from: c.since}.span(time.Now())
 	var rows [][]string
 	for i := range r.Hooks {
 		h := &r.Hooks[i]
 		rows = append(rows, []string{
 			h.Cluster, h.Name, fmt.Sprint(h.Calls), cell(h.P50), cell(h.P99), fmt.Sprint(h.Failed),
 			fmt.Sprintf("%.0f%%", 100*h.Waited), cell(h.Added), cell(h.Phases.Queued), cell(h.Phases.Wire), cell(h.Phases.Host),
-			cell(h.Phases.Webhook), cell(h.Phases.Applied), h.Stage, h.Configuration,
+			cell(h.Phases.Webhook), cell(h.Phases.Applied), rate(h.Calls, span), h.Stage, h.Configuration,
 		})
 	}
 	if err := printer.NewTable(out, c.output, columns).Write(rows...); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
+	if c.output == printer.Wide {
+		if err := printClusters(r.Clusters, span, out); err != nil {
+			return err
+		}
+	}
 	if len(r.Findings) == 0 {
 		fmt.Fprintln(out, "nothing stands out")
 	}
@@ -187,6 +194,21 @@ func (c *command) print(r *Report, notes, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+func printClusters(all []Cluster, span time.Duration, out io.Writer) error {
+	rows := make([][]string, 0, len(all))
+	for _, k := range all {
+		rows = append(rows, []string{
+			k.Cluster, k.Stage, fmt.Sprint(k.Reviews), rate(k.Reviews, span), cell(k.P50), cell(k.P99), fmt.Sprint(k.Failed), cell(k.Held), cell(k.Edge),
+		})
+	}
+	columns := printer.Heads("CLUSTER", "STAGE", "REVIEWS", "RATE", "P50", "P99", "FAILED", "HELD", "EDGE")
+	if err := printer.NewTable(out, printer.Wide, columns).Write(rows...); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out)
+	return err
 }
 
 func cell[D Duration | time.Duration](d D) string {

@@ -30,10 +30,6 @@ type repetition struct {
 
 func (r *repetition) bind(f *pflag.FlagSet) {
 	f.BoolVarP(&r.on, "watch", "w", false, "ask again and again, until it is interrupted")
-	r.bindPause(f)
-}
-
-func (r *repetition) bindPause(f *pflag.FlagSet) {
 	f.DurationVar(&r.every, "every", 2*time.Second, "pause between two answers")
 }
 

@@ -3,10 +3,8 @@ package analyze
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,7 +24,6 @@ type dispatcher struct {
 	analysisv1.AnalysisServiceClient
 
 	latencies []*analysisv1.Latency
-	hosts     []*configv1.Host
 	hooks     []*configv1.Hook
 	reviews   []*analysisv1.Review
 	limit     int // of a page of reviews
@@ -38,10 +35,6 @@ func (d *dispatcher) mesh(notes *bytes.Buffer) meshOf {
 
 func (d *dispatcher) ListDispatchers(context.Context, *configv1.ListDispatchersRequest, ...grpc.CallOption) (*configv1.ListDispatchersResponse, error) {
 	return &configv1.ListDispatchersResponse{}, nil
-}
-
-func (d *dispatcher) ListHosts(context.Context, *configv1.ListHostsRequest, ...grpc.CallOption) (*configv1.ListHostsResponse, error) {
-	return &configv1.ListHostsResponse{DispatcherId: "d1", Hosts: d.hosts}, nil
 }
 
 func (d *dispatcher) ListHooks(context.Context, *configv1.ListHooksRequest, ...grpc.CallOption) (*configv1.ListHooksResponse, error) {
@@ -70,83 +63,7 @@ func (d *dispatcher) ListReviews(_ context.Context, r *analysisv1.ListReviewsReq
 	return out, nil
 }
 
-// shown is what a top prints, half a minute after noon.
-func shown(t *testing.T, d *dispatcher, set top) string {
-	var out, notes bytes.Buffer
-	synctest.Test(t, func(t *testing.T) {
-		<-time.After(time.Until(noon.Add(30 * time.Second)))
-		set.since = time.Minute
-		found, err := set.read(t.Context(), &set, d.mesh(&notes))
-		if err == nil {
-			err = printer.Print(&out, set.output, found.all, func() error { return set.print(found, &out) })
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	return out.String()
-}
-
 func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
-
-func TestTop(t *testing.T) {
-	const ms = time.Millisecond
-	other, otherReviews := calls("b", 0, "", 90*ms), calls("", 0, "", 90*ms)
-	other.Cluster, otherReviews.Cluster = "test", "test"
-	other.Hook.Stage, otherReviews.Hook.Stage = "initialize", "mutate"
-	failing := calls("a", 0, "i1", 9*ms)
-	failing.Failed, failing.Instances[0].Failed = 2, 2
-	d := &dispatcher{
-		latencies: []*analysisv1.Latency{calls("", 0, "", 9*ms), failing, calls("a", 0, "i2", ms), other, otherReviews},
-		hosts: []*configv1.Host{
-			{Host: "labels", Instance: "i1", DispatcherId: "d1", State: configv1.Host_STATE_SERVING, SlotsUsed: 1, Slots: 4, P99: durationpb.New(9 * ms)},
-			{Host: "labels", Instance: "i2", DispatcherId: "d1", State: configv1.Host_STATE_NOT_GRANTED, SlotsUsed: 3, Slots: 4},
-			{Host: "idle", Instance: "i3", DispatcherId: "d1", State: configv1.Host_STATE_SERVING, Slots: 4},
-		},
-	}
-	for name, test := range map[string]struct {
-		set  top
-		want string
-	}{
-		"hooks": {top{read: topHooks, sort: "added"}, lines(
-			"HOOK  STAGE     RATE    P50     P99     FAILED  WAITED  ADDED",
-			"b     initialize  0.11/s  100.7ms  100.7ms  0       100%    90ms",
-			"a     validate  0.22/s  1.049ms  10.5ms   2       100%    10ms",
-		)},
-		"hooks by failures": {top{read: topHooks, sort: "failed", limit: 1}, lines(
-			"HOOK  STAGE     RATE    P50      P99     FAILED  WAITED  ADDED",
-			"a     validate  0.22/s  1.049ms  10.5ms  2       100%    10ms",
-			"and 1 more (--limit)",
-		)},
-		"hooks of a cluster": {top{read: topHooks, sort: "added", cluster: "test"}, lines(
-			"HOOK  STAGE     RATE    P50      P99      FAILED  WAITED  ADDED",
-			"b     initialize  0.11/s  100.7ms  100.7ms  0       100%    90ms",
-		)},
-		"hosts": {top{read: topHosts, sort: "slots"}, lines(
-			"HOST    INSTANCE  DISPATCHER  STATE       SLOTS  SHARE  RATE    P50  P99  FAILED",
-			"labels  i2        d1          NotGranted  3/4    75%    0.11/s  -    -    0",
-			"labels  i1        d1          Serving     1/4    25%    0.11/s  -    9ms  2",
-			"idle    i3        d1          Serving     0/4    0%     0/s     -    -    0",
-		)},
-		"clusters": {top{read: topClusters, sort: "p99"}, lines(
-			"CLUSTER  STAGE     RATE    P50      P99      FAILED  HELD  EDGE  MOST ADDED BY",
-			"test     mutate  0.11/s  100.7ms  100.7ms  0       -     -     b",
-			"prod     validate  0.11/s  10.5ms   10.5ms   0       -     -     a",
-		)},
-	} {
-		got := shown(t, d, test.set)
-		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(test.want), " ") {
-			t.Errorf("%s:\n%s\nwant:\n%s", name, got, test.want)
-		}
-	}
-	var hosts struct {
-		Hosts []TopHost `json:"hosts"`
-	}
-	if err := json.Unmarshal([]byte(shown(t, d, top{read: topHosts, sort: "slots", output: printer.JSON, limit: 1})), &hosts); err != nil || len(hosts.Hosts) != 3 ||
-		hosts.Hosts[1].Failed != 2 {
-		t.Errorf("%v: %+v", err, hosts)
-	}
-}
 
 // review is a review whose only call took so long.
 func review(uid string, took time.Duration) *analysisv1.Review {

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 )
 
-func TestTopShowsHooksHostsAndClusters(t *testing.T) {
+func TestAnalyzeShowsRatesAndClusters(t *testing.T) {
 	t.Parallel()
 	r := newRotated(t)
 	r.applySlow()
@@ -27,15 +27,9 @@ func TestTopShowsHooksHostsAndClusters(t *testing.T) {
 	r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
 	r.write("mutate", 1, 4)
 	r.pages(4)
-	command := analyze.NewTop
-	r.prints(0, command(), "", []string{"hooks", "--once"}, `HOOK STAGE RATE P50 P99 FAILED WAITED ADDED\n`,
-		`second\.example\.com mutate \S+/s \d\S*s \d\S*s 0 100% \d\S*s\n first\.example\.com|second\.example\.com mutate .*\nfirst\.example\.com mutate `)
-	r.prints(0, command(), "", []string{"hosts", "--once", "--sort", "rate"}, `HOST INSTANCE DISPATCHER STATE SLOTS SHARE RATE P50 P99 FAILED\nslow \S+ \S+ Serving 0/64 0% \S*[1-9]\S*/s`)
-	r.prints(0, command(), "", []string{"clusters", "--once", "--cluster", "dev"}, `\ndev mutate \S+/s \d\S*s \d\S*s 0 .* second\.example\.com\n`)
-	r.prints(0, command(), "", []string{"clusters", "-o", "json"}, `"cluster": "dev"`, `"reviews": 4`, `"ratePerSecond": \d`, `"mostAddedBy": "second.example.com"`)
-	r.prints(2, command(), "", []string{"hooks", "--since", "2h"}, `--since: use more than nothing and at most 1h`)
-	r.prints(2, command(), "", []string{"hooks", "--limit", "-1"}, `--limit: use 0 or more`)
-	r.prints(2, command(), "", []string{"hooks", "--sort", "slots"}, `use added or rate or p50 or p99 or failed or waited`)
+	r.prints(0, analyze.NewCommand(), "", []string{"-o", "wide", "--cluster", "dev"},
+		`CLUSTER HOOK CALLS P50 P99 FAILED WAITED ADDED QUEUE WIRE HOST WEBHOOK APPLY RATE STAGE CONFIGURATION\n`,
+		`CLUSTER STAGE REVIEWS RATE P50 P99 FAILED HELD EDGE\ndev mutate 4 \S+/s \d\S*s \d\S*s 0 `)
 	r.prints(0, analyze.NewCommand(), "", []string{"--compare", "2m..0s", "-o", "wide"}, `CLUSTER HOOK RATE P50 P99 FAILED ADDED GREW MOST STAGE CONFIGURATION\n`,
 		`dev second\.example\.com \S+/s.* mutate slow\n`)
 }
@@ -101,10 +95,10 @@ func TestLiveCommandsEndOnAnInterrupt(t *testing.T) {
 	r.slowHost("slow-1", 64, slowTimes())
 	r.shows([]string{"hooks"}, `second\.example\.com .* 1 host InRotation`)
 	r.write("mutate", 1, 1)
-	for _, args := range [][]string{{"top", "hooks"}, {"top", "clusters"}, {"analyze", "--watch"}} {
+	for _, args := range [][]string{{"analyze", "--watch"}, {"analyze", "--watch", "-o", "wide"}} {
 		var out buffer
 		root := &cobra.Command{Use: "portcullis", SilenceUsage: true, SilenceErrors: true}
-		root.AddCommand(analyze.NewTop(), analyze.NewCommand())
+		root.AddCommand(analyze.NewCommand())
 		root.SetArgs(append(args, "--every", "100ms", "--ready-file", r.ready))
 		root.SetOut(&out)
 		root.SetErr(&out)
