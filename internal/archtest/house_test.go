@@ -93,6 +93,20 @@ func layerEdges() []archtest.Edges {
 			Reason:   "a command talks to a running mesh over the contract, or reads files; it does not serve",
 		},
 		{
+			From: []string{"./internal/analysis"},
+			Deny: []string{
+				"./internal/cli/...", "./internal/serve/...", "./dispatcher", "./dispatcher/session/...", "./bridge/...", "./config/...", "./cluster/...",
+				"./initializer/...", "./telemetry/...", "./cmd/...",
+			},
+			Indirect: true,
+			Reason:   "the causes of slow reviews follow from records alone: commands and the console ask for records and print",
+		},
+		{
+			From:   []string{"./internal/cli/config/...", "./internal/cli/console/...", "./internal/cli/mesh/...", "./internal/cli/shadow/..."},
+			Deny:   []string{"./internal/cli/analyze"},
+			Reason: "a command needs the results of internal/analysis, not the printing of another command",
+		},
+		{
 			From:     []string{"./internal/cli/connect/...", "./internal/cli/printer/..."},
 			Deny:     []string{"./internal/cli/config/...", "./internal/cli/mesh/...", "./internal/cli/review/...", "./internal/cli/certs/...", "./internal/cli/cluster/..."},
 			Indirect: true,
@@ -233,7 +247,7 @@ func housePurity() []archtest.Purity {
 		{
 			From: []string{
 				"./dispatcher/chain/...", "./dispatcher/latency/...", "./dispatcher/match/...", "./dispatcher/memory/...", "./dispatcher/periods/...",
-				"./dispatcher/review/...", "./dispatcher/shadow/...",
+				"./dispatcher/review/...", "./dispatcher/shadow/...", "./internal/analysis",
 			},
 			Reason: "the cores are pure: time comes in as a parameter, and the shell owns the goroutines",
 		},

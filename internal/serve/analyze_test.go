@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
@@ -91,7 +92,7 @@ func TestAnalyzeNamesAHookThatHangs(t *testing.T) {
 					found = append(found, f)
 				}
 			}
-			want := named{Code: string(analyze.CodeFailures), Phase: "handler", Hooks: hook, Clusters: "dev", Instances: instance}
+			want := named{Code: string(analysis.CodeFailures), Phase: "handler", Hooks: hook, Clusters: "dev", Instances: instance}
 			if len(found) != 1 || found[0].named() != want {
 				t.Fatalf("found %+v, want %+v", report.Findings, want)
 			}

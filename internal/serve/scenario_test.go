@@ -28,6 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
@@ -717,7 +718,7 @@ func (s *scenario) findings(want named) (all []shownFinding) {
 		switch {
 		case err != nil:
 			s.Fatal(err)
-		case took >= plain || f.Code == string(analyze.CodeFailures):
+		case took >= plain || f.Code == string(analysis.CodeFailures):
 			all = append(all, f)
 		default:
 			s.Logf("noise: %s", f.Text)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
@@ -246,7 +247,7 @@ func (r *rotated) try(test *tried) (predicted, happened time.Duration) {
 	host := r.slowHost("slow-1", test.slots, test.times)
 	r.shows([]string{"hooks", "-o", "wide"}, `second\.example\.com mutate .* 1 host .*InRotation`)
 	was := r.write(test.stage, test.atOnce, times)
-	var all analyze.WhatIf
+	var all analysis.WhatIf
 	r.decodePrediction(&all, test.whatIf)
 	r.applySlow(test.change...)
 	for range test.hosts {
@@ -260,7 +261,7 @@ func (r *rotated) try(test *tried) (predicted, happened time.Duration) {
 		r.untilSpeculation(host)
 	}
 	is := r.write(cmp.Or(test.then, test.stage), test.atOnce, times)
-	p := all.Predictions[slices.IndexFunc(all.Predictions, func(p analyze.Prediction) bool { return p.Stage == test.stage })]
+	p := all.Predictions[slices.IndexFunc(all.Predictions, func(p analysis.Prediction) bool { return p.Stage == test.stage })]
 	if p.Kept == 0 || p.Replayed < p.Kept*9/10 || p.Reviews != uint64(times*test.atOnce) || p.After.Failed != 0 || p.Refused != 0 {
 		r.Errorf("predicted %+v", p)
 	}
@@ -288,7 +289,7 @@ func (r *rotated) untilSpeculation(host *slowHost) {
 }
 
 // decodePrediction runs analyze --what-if.
-func (r *rotated) decodePrediction(into *analyze.WhatIf, whatIf string) {
+func (r *rotated) decodePrediction(into *analysis.WhatIf, whatIf string) {
 	r.Helper()
 	got := r.run(analyze.NewCommand(), "", "--what-if", whatIf)
 	r.Log("\n" + got.Out + got.Notes)

@@ -1,3 +1,4 @@
+// Package analyze has the command that reports where the time of recent reviews went, and prints the results of package analysis.
 package analyze
 
 import (
@@ -5,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/portcullis-mesh/portcullis/config/gateway"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
@@ -141,9 +143,9 @@ func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r, notes := Reported(all).Only(c.cluster, c.hook), m.Notes
+	r, notes := analysis.Reported(all).Only(c.cluster, c.hook), m.Notes
 	m.Notes = io.Discard // the first question noted who does not answer
-	r.Shadows, err = askShadows(ctx, m, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis },
+	r.Shadows, err = mesh.Shadows(ctx, m, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis },
 		&analysisv1.ListShadowsRequest{Cluster: c.cluster, Hook: c.hook, Since: request.GetSince()})
 	if err != nil {
 		return err
@@ -153,31 +155,33 @@ func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
 			return err
 		}
 	}
-	return printer.Print(out, c.output, r, func() error { return c.print(r, notes, out) })
+	return printer.Print(out, c.output, r, func() error {
+		if len(r.Clusters) == 0 {
+			fmt.Fprintf(notes, "no review was judged in the last %s\n", c.since)
+			return nil
+		}
+		return Print(out, r, c.output, window{from: c.since}.span(time.Now()))
+	})
 }
 
-func (c *command) print(r *Report, notes, out io.Writer) error {
-	if len(r.Clusters) == 0 {
-		fmt.Fprintf(notes, "no review was judged in the last %s\n", c.since)
-		return nil
-	}
+// Print writes the report of the reviews of a time for people: the hooks, with -o wide the clusters, and below the findings and the hooks in shadow.
+func Print(out io.Writer, r *analysis.Report, format string, span time.Duration) error {
 	columns := printer.Heads("CLUSTER", "HOOK", "CALLS", "P50", "P99", "FAILED", "WAITED", "ADDED", "QUEUE", "WIRE", "HOST", "WEBHOOK", "APPLY").
 		Wide("RATE", "STAGE", "CONFIGURATION")
-	span := window{from: c.since}.span(time.Now())
 	var rows [][]string
 	for i := range r.Hooks {
 		h := &r.Hooks[i]
 		rows = append(rows, []string{
-			h.Cluster, h.Name, fmt.Sprint(h.Calls), cell(h.P50), cell(h.P99), fmt.Sprint(h.Failed),
-			fmt.Sprintf("%.0f%%", 100*h.Waited), cell(h.Added), cell(h.Phases.Queued), cell(h.Phases.Wire), cell(h.Phases.Host),
-			cell(h.Phases.Webhook), cell(h.Phases.Applied), rate(h.Calls, span), h.Stage, h.Configuration,
+			h.Cluster, h.Name, fmt.Sprint(h.Calls), h.P50.Cell(), h.P99.Cell(), fmt.Sprint(h.Failed),
+			fmt.Sprintf("%.0f%%", 100*h.Waited), h.Added.Cell(), h.Phases.Queued.Cell(), h.Phases.Wire.Cell(), h.Phases.Host.Cell(),
+			h.Phases.Webhook.Cell(), h.Phases.Applied.Cell(), rate(h.Calls, span), h.Stage, h.Configuration,
 		})
 	}
-	if err := printer.NewTable(out, c.output, columns).Write(rows...); err != nil {
+	if err := printer.NewTable(out, format, columns).Write(rows...); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
-	if c.output == printer.Wide {
+	if format == printer.Wide {
 		if err := printClusters(r.Clusters, span, out); err != nil {
 			return err
 		}
@@ -188,7 +192,9 @@ func (c *command) print(r *Report, notes, out io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintf(out, "%s: %s\n  %s\n", f.Code, printer.Text(f.Text), f.Help)
 	}
-	for _, line := range shadowLines(r.Shadows) {
+	for i := range r.Shadows {
+		s := &r.Shadows[i]
+		line := fmt.Sprintf("cluster %s: hook %s decides nothing (shadow): %s: see `portcullis shadow report --hook %s`", s.Cluster, s.Name, s.Summary(), s.Name)
 		if _, err := fmt.Fprintln(out, printer.Text(line)); err != nil {
 			return err
 		}
@@ -196,11 +202,11 @@ func (c *command) print(r *Report, notes, out io.Writer) error {
 	return nil
 }
 
-func printClusters(all []Cluster, span time.Duration, out io.Writer) error {
+func printClusters(all []analysis.Cluster, span time.Duration, out io.Writer) error {
 	rows := make([][]string, 0, len(all))
 	for _, k := range all {
 		rows = append(rows, []string{
-			k.Cluster, k.Stage, fmt.Sprint(k.Reviews), rate(k.Reviews, span), cell(k.P50), cell(k.P99), fmt.Sprint(k.Failed), cell(k.Held), cell(k.Edge),
+			k.Cluster, k.Stage, fmt.Sprint(k.Reviews), rate(k.Reviews, span), k.P50.Cell(), k.P99.Cell(), fmt.Sprint(k.Failed), k.Held.Cell(), k.Edge.Cell(),
 		})
 	}
 	columns := printer.Heads("CLUSTER", "STAGE", "REVIEWS", "RATE", "P50", "P99", "FAILED", "HELD", "EDGE")
@@ -211,22 +217,12 @@ func printClusters(all []Cluster, span time.Duration, out io.Writer) error {
 	return err
 }
 
-func cell[D Duration | time.Duration](d D) string {
-	if d == 0 {
-		return "-"
-	}
-	return round(d).String()
-}
-
-// reviews asks all dispatchers for reviews.
-func reviews(ctx context.Context, m meshOf, request *analysisv1.ListReviewsRequest) (all []*analysisv1.Review, err error) {
+// reviews asks all dispatchers for reviews, and returns the slowest first.
+func reviews(ctx context.Context, m meshOf, request *analysisv1.ListReviewsRequest) ([]*analysisv1.Review, error) {
 	answers, err := mesh.Everywhere(ctx, m, func(ctx context.Context, client clients) (*analysisv1.ListReviewsResponse, error) {
 		return client.analysis.ListReviews(ctx, request)
 	})
-	for _, a := range answers {
-		all = append(all, a.GetReviews()...)
-	}
-	return all, err
+	return analysis.Slowest(answers), err
 }
 
 // review draws one review, in each stage that is kept.
@@ -239,7 +235,7 @@ func (c *command) review(ctx context.Context, m meshOf, id string, out io.Writer
 		return cli.Refused(fmt.Errorf("review %q is not kept: dispatchers keep the slowest and the failed ones of each minute, cluster and hook, "+
 			"for an hour; `portcullis analyze --slowest 20` lists some", id))
 	}
-	sortByBegin(found)
+	slices.SortFunc(found, func(a, b *analysisv1.Review) int { return a.GetBegun().AsTime().Compare(b.GetBegun().AsTime()) })
 	return c.printReviews(found, out, func() error {
 		for i, v := range found {
 			if i > 0 {
@@ -266,7 +262,6 @@ func (c *command) listSlowest(ctx context.Context, m meshOf, out io.Writer) erro
 			return err
 		}
 	}
-	sortByTime(found)
 	found = found[:min(len(found), c.slowest)]
 	return c.printReviews(found, out, func() error {
 		if len(found) == 0 {
@@ -278,8 +273,8 @@ func (c *command) listSlowest(ctx context.Context, m meshOf, out io.Writer) erro
 		var rows [][]string
 		for _, v := range found {
 			rows = append(rows, []string{
-				v.GetBegun().AsTime().Format(time.TimeOnly), cell(whole(v)), v.GetCluster(), v.GetStage(), v.GetOperation(), v.GetResource(),
-				v.GetNamespace(), v.GetName(), v.GetOutcome(), slowestHook(v), v.GetUid(), v.GetDispatcherId(), v.GetTraceId(),
+				v.GetBegun().AsTime().Format(time.TimeOnly), analysis.Whole(v).Cell(), v.GetCluster(), v.GetStage(), v.GetOperation(), v.GetResource(),
+				v.GetNamespace(), v.GetName(), v.GetOutcome(), analysis.SlowestHook(v), v.GetUid(), v.GetDispatcherId(), v.GetTraceId(),
 			})
 		}
 		return printer.NewTable(out, c.output, columns).Write(rows...)
@@ -288,9 +283,5 @@ func (c *command) listSlowest(ctx context.Context, m meshOf, out io.Writer) erro
 
 // printReviews prints reviews whole, or for people.
 func (c *command) printReviews(found []*analysisv1.Review, out io.Writer, people func() error) error {
-	data, err := gateway.Marshal(&analysisv1.ListReviewsResponse{Reviews: found})
-	if err != nil {
-		return err
-	}
-	return printer.Print(out, c.output, jsonOf(data), people)
+	return printer.Print(out, c.output, printer.Message{Message: &analysisv1.ListReviewsResponse{Reviews: found}}, people)
 }

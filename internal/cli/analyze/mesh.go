@@ -43,10 +43,3 @@ func latencies(ctx context.Context, m meshOf, request *analysisv1.ListLatenciesR
 	}
 	return all, err
 }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	*d = Duration(parsed)
-	return err
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -58,7 +59,7 @@ func (w *waterfall) line(name, mark string, begun, took time.Duration, note stri
 	if note != "" {
 		note = "  " + note
 	}
-	fmt.Fprintf(w.b, "%-44s |%-*s| %10s%s\n", name, barWidth, bar[:min(len(bar), barWidth)], round(took), note)
+	fmt.Fprintf(w.b, "%-44s |%-*s| %10s%s\n", name, barWidth, bar[:min(len(bar), barWidth)], analysis.Duration(took).Rounded(), note)
 }
 
 func (w *waterfall) column(at time.Duration) int {
@@ -71,7 +72,7 @@ func (w *waterfall) column(at time.Duration) int {
 func (w *waterfall) call(edge time.Duration, c *analysisv1.Call) {
 	begun, ended := c.GetBegun().AsDuration(), c.GetEnded().AsDuration()
 	name := "  " + printer.Text(c.GetHook().GetName())
-	if c.GetHook().GetStage() == stageInitialize {
+	if c.GetHook().GetStage() == analysis.StageInitialize {
 		name += " (initializer)"
 	}
 	if c.GetRound() > 0 {
@@ -105,7 +106,7 @@ func phasesOf(c *analysisv1.Call) []phase {
 	switch {
 	case !c.GetStreamed():
 		wire = "webhook"
-	case c.GetHook().GetStage() == stageInitialize && c.GetInstance() == "":
+	case c.GetHook().GetStage() == analysis.StageInitialize && c.GetInstance() == "":
 		host = "controller"
 	}
 	return []phase{

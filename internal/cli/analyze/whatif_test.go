@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
@@ -77,6 +78,17 @@ func review(uid string, took time.Duration) *analysisv1.Review {
 	}
 }
 
+// reviewsOf are ten reviews that took so long each.
+func reviewsOf(took time.Duration) *analysisv1.Latency {
+	var h latency.Histogram
+	for range 10 {
+		h.Observe(took)
+	}
+	return &analysisv1.Latency{
+		Cluster: "prod", Hook: &analysisv1.HookRef{Stage: "validate"}, Minute: timestamppb.New(noon), Calls: 10, Waited: 10, Took: h[:], Streamed: true,
+	}
+}
+
 func TestAPredictionOfTheCommand(t *testing.T) {
 	const ms = time.Millisecond
 	hook := &configv1.Hook{
@@ -84,7 +96,7 @@ func TestAPredictionOfTheCommand(t *testing.T) {
 		State: configv1.Hook_STATE_IN_ROTATION, Timeout: durationpb.New(10 * time.Second), Streamed: true, Hosts: 1, Slots: 4, SideEffects: "None",
 	}
 	d := &dispatcher{
-		hooks: []*configv1.Hook{hook}, limit: 2, latencies: []*analysisv1.Latency{calls("", 0, "", ms), calls("", 0, "", 900*ms)},
+		hooks: []*configv1.Hook{hook}, limit: 2, latencies: []*analysisv1.Latency{reviewsOf(ms), reviewsOf(900 * ms)},
 		reviews: []*analysisv1.Review{review("1", 900*ms), review("2", 900*ms), review("3", ms), review("4", ms), review("5", ms)},
 	}
 	c := command{since: 15 * time.Minute, whatIf: []string{"deadline=a:100ms"}}

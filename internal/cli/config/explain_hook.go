@@ -14,7 +14,7 @@ import (
 
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
@@ -63,18 +63,20 @@ func (c *explainCommand) hook(cmd *cobra.Command, name string) error {
 }
 
 // shadows returns what the hooks of a report would have done, if any of them is in shadow.
-func (c *explainCommand) shadows(ctx context.Context, conn grpc.ClientConnInterface, report *mesh.HookReport) ([]analyze.Shadow, error) {
+func (c *explainCommand) shadows(ctx context.Context, conn grpc.ClientConnInterface, report *mesh.HookReport) ([]analysis.Shadow, error) {
 	if !slices.ContainsFunc(report.Hooks, mesh.OnDispatchers.Shadow) {
 		return nil, nil
 	}
-	return analyze.AskShadows(ctx, mesh.Mesh[analysisv1.AnalysisServiceClient]{
+	all := mesh.Mesh[analysisv1.AnalysisServiceClient]{
 		Client: analysisv1.NewAnalysisServiceClient(conn), Config: configv1.NewConfigServiceClient(conn),
 		Dial: connect.Others(&c.mesh, analysisv1.NewAnalysisServiceClient), Notes: io.Discard, // the question for the hooks noted who does not answer
-	}, &analysisv1.ListShadowsRequest{Hook: report.Hooks[0][0].GetHook().GetName()})
+	}
+	same := func(client analysisv1.AnalysisServiceClient) analysisv1.AnalysisServiceClient { return client }
+	return mesh.Shadows(ctx, all, same, &analysisv1.ListShadowsRequest{Hook: report.Hooks[0][0].GetHook().GetName()})
 }
 
 // shadowRows are what a hook in shadow would have done, by cluster, and its latest cases.
-func shadowRows(all mesh.OnDispatchers, shadows []analyze.Shadow) [][]string {
+func shadowRows(all mesh.OnDispatchers, shadows []analysis.Shadow) [][]string {
 	rows := [][]string{}
 	for i := range shadows {
 		s := &shadows[i]
@@ -96,7 +98,7 @@ func shadowRows(all mesh.OnDispatchers, shadows []analyze.Shadow) [][]string {
 
 // explainHooks returns the explanation of hooks as text, and whole.
 func explainHooks(
-	ctx context.Context, client configv1.ConfigServiceClient, report *mesh.HookReport, shadows []analyze.Shadow,
+	ctx context.Context, client configv1.ConfigServiceClient, report *mesh.HookReport, shadows []analysis.Shadow,
 ) (text string, whole map[string]any, err error) {
 	var out strings.Builder
 	var hooks, objects []any

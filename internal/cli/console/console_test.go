@@ -51,19 +51,19 @@ func (c configuration) List(context.Context, *configv1.ListRequest, ...grpc.Call
 	}}}, nil
 }
 
-// analysis has one call of one hook.
-type analysis struct{}
+// records has one call of one hook.
+type records struct{}
 
-func (analysis) ListLatencies(context.Context, *analysisv1.ListLatenciesRequest, ...grpc.CallOption) (*analysisv1.ListLatenciesResponse, error) {
+func (records) ListLatencies(context.Context, *analysisv1.ListLatenciesRequest, ...grpc.CallOption) (*analysisv1.ListLatenciesResponse, error) {
 	return &analysisv1.ListLatenciesResponse{Latencies: []*analysisv1.Latency{latencyAt(0, 1)}}, nil
 }
 
-func (analysis) ListReviews(_ context.Context, r *analysisv1.ListReviewsRequest, _ ...grpc.CallOption) (*analysisv1.ListReviewsResponse, error) {
+func (records) ListReviews(_ context.Context, r *analysisv1.ListReviewsRequest, _ ...grpc.CallOption) (*analysisv1.ListReviewsResponse, error) {
 	return &analysisv1.ListReviewsResponse{Reviews: []*analysisv1.Review{{Uid: r.GetId()}}, DispatcherId: "d1"}, nil
 }
 
 // ListShadows has two calls that would have been denied.
-func (analysis) ListShadows(_ context.Context, r *analysisv1.ListShadowsRequest, _ ...grpc.CallOption) (*analysisv1.ListShadowsResponse, error) {
+func (records) ListShadows(_ context.Context, r *analysisv1.ListShadowsRequest, _ ...grpc.CallOption) (*analysisv1.ListShadowsResponse, error) {
 	counts := &analysisv1.ShadowCounts{Denied: 2}
 	return &analysisv1.ListShadowsResponse{DispatcherId: "d1", Shadows: []*analysisv1.Shadow{{
 		Cluster: "prod", Hook: &analysisv1.HookRef{Stage: "validate", Configuration: "c", Name: cmp.Or(r.GetHook(), "h")}, Counts: counts,
@@ -103,7 +103,7 @@ func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
 		"a dispatcher without store": {status.Error(codes.FailedPrecondition, "no store"), `"staged":null`, "not known"},
 		"a store that is away":       {status.Error(codes.Unavailable, "etcd does not answer"), "initializers is not known: etcd does not answer", "pending"},
 	} {
-		r := &reader{clients: clients{config: configuration{cluster: "{}"}, analysis: analysis{}, staged: held{err: tc.err}}, timeout: time.Minute}
+		r := &reader{clients: clients{config: configuration{cluster: "{}"}, analysis: records{}, staged: held{err: tc.err}}, timeout: time.Minute}
 		s, err := r.state(t.Context(), time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
 }
 
 func ask(c configuration, method, path, token string) *httptest.ResponseRecorder {
-	r := &reader{clients: clients{config: c, analysis: analysis{}, staged: held{}}, timeout: time.Minute}
+	r := &reader{clients: clients{config: c, analysis: records{}, staged: held{}}, timeout: time.Minute}
 	w := httptest.NewRecorder()
 	request := httptest.NewRequest(method, path, http.NoBody)
 	request.Header.Set("Authorization", "Bearer "+token)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ import (
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
@@ -61,9 +60,9 @@ type state struct {
 	Hosts       []json.RawMessage `json:"hosts"`
 	Dispatchers json.RawMessage   `json:"dispatchers"`
 	Clusters    []cluster         `json:"clusters"`
-	Report      *analyze.Report   `json:"report"`
+	Report      *analysis.Report  `json:"report"`
 	Timelines   []*timeline       `json:"timelines"`
-	Shadows     []analyze.Shadow  `json:"shadows"` // in whole hours, without users and cases
+	Shadows     []analysis.Shadow `json:"shadows"` // in whole hours, without users and cases
 	Staged      []json.RawMessage `json:"staged"`  // objects that are held for initializers, without their content
 }
 
@@ -118,11 +117,11 @@ func (r *reader) state(ctx context.Context, window time.Duration) (*state, error
 		}
 		latencies, shadows = append(latencies, p.latencies.GetLatencies()...), append(shadows, p.shadows)
 	}
-	out.Shadows = analyze.Shadows(shadows)
+	out.Shadows = analysis.Shadows(shadows)
 	for i := range out.Shadows {
 		out.Shadows[i].Subjects, out.Shadows[i].Cases = nil, nil // the page of the hook asks for them
 	}
-	out.Report, out.Timelines = analyze.Reported(latencies), timelines(latencies)
+	out.Report, out.Timelines = analysis.Reported(latencies), timelines(latencies)
 	if err := r.addConfiguration(ctx, out); err != nil {
 		return nil, err
 	}
@@ -184,18 +183,13 @@ func (r *reader) reviews(ctx context.Context, request *analysisv1.ListReviewsReq
 	if err != nil {
 		return nil, err
 	}
-	return gateway.Marshal(&analysisv1.ListReviewsResponse{Reviews: analyze.Slowest(answers)})
+	return gateway.Marshal(&analysisv1.ListReviewsResponse{Reviews: analysis.Slowest(answers)})
 }
 
 // shadows are what the hooks of a name would have done, as far back as it is known.
-func (r *reader) shadows(ctx context.Context, hook string) ([]analyze.Shadow, error) {
-	return analyze.AskShadows(ctx, mesh.Mesh[analysisv1.AnalysisServiceClient]{
-		Client: r.clients.analysis, Config: r.clients.config, Notes: io.Discard, // the page has asked for the state, with notes
-		Dial: func(address string) (analysisv1.AnalysisServiceClient, io.Closer, error) {
-			c, closer, err := r.dial(address)
-			return c.analysis, closer, err
-		},
-	}, &analysisv1.ListShadowsRequest{Hook: hook})
+func (r *reader) shadows(ctx context.Context, hook string) ([]analysis.Shadow, error) {
+	all := r.mesh(new(bytes.Buffer)) // the page has asked for the state, with notes
+	return mesh.Shadows(ctx, all, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis }, &analysisv1.ListShadowsRequest{Hook: hook})
 }
 
 func appendJSON[M proto.Message](to []json.RawMessage, messages []M) ([]json.RawMessage, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
@@ -145,7 +145,7 @@ func (c *command) ask(ctx context.Context, m mesh.Mesh[clients]) (*Report, error
 		answers, hooks = append(answers, p.ListShadowsResponse), append(hooks, p.hooks...)
 		r.Dispatchers = append(r.Dispatchers, Dispatcher{p.GetDispatcherId(), p.GetRecordingSince().AsTime()})
 	}
-	r.Hooks = withStates(analyze.Shadows(answers), hooks)
+	r.Hooks = withStates(analysis.Shadows(answers), hooks)
 	if len(r.Hooks) == 0 {
 		return r, mesh.Known(ctx, m.Config, c.cluster, c.hook)
 	}
@@ -153,7 +153,7 @@ func (c *command) ask(ctx context.Context, m mesh.Mesh[clients]) (*Report, error
 }
 
 // withStates adds whether hooks are still in shadow, and those in shadow that were not called.
-func withStates(all []analyze.Shadow, hooks []*configv1.Hook) []analyze.Shadow {
+func withStates(all []analysis.Shadow, hooks []*configv1.Hook) []analysis.Shadow {
 	for i := range all {
 		s := &all[i]
 		s.State = "gone"
@@ -168,16 +168,16 @@ func withStates(all []analyze.Shadow, hooks []*configv1.Hook) []analyze.Shadow {
 		}
 	}
 	for _, h := range hooks {
-		if h.GetState() == configv1.Hook_STATE_SHADOW && !slices.ContainsFunc(all, func(s analyze.Shadow) bool { return same(&s, h) }) {
-			all = append(all, analyze.Shadow{
+		if h.GetState() == configv1.Hook_STATE_SHADOW && !slices.ContainsFunc(all, func(s analysis.Shadow) bool { return same(&s, h) }) {
+			all = append(all, analysis.Shadow{
 				Stage: h.GetStage(), Configuration: h.GetHook().GetObject().GetName(), Name: h.GetHook().GetName(), State: "shadow",
-				Subjects: []analyze.ShadowSubject{}, Cases: []analyze.ShadowCase{},
+				Subjects: []analysis.ShadowSubject{}, Cases: []analysis.ShadowCase{},
 			})
 		}
 	}
 	return all
 }
 
-func same(s *analyze.Shadow, h *configv1.Hook) bool {
+func same(s *analysis.Shadow, h *configv1.Hook) bool {
 	return s.Name == h.GetHook().GetName() && s.Stage == h.GetStage() && s.Configuration == h.GetHook().GetObject().GetName()
 }

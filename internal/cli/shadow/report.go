@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
@@ -18,7 +18,7 @@ type Report struct {
 	// Dispatchers answered.
 	Dispatchers []Dispatcher `json:"dispatchers"`
 	// Hooks by name and cluster; those without a cluster were not called.
-	Hooks []analyze.Shadow `json:"hooks"`
+	Hooks []analysis.Shadow `json:"hooks"`
 }
 
 // Dispatcher has records since its start.
@@ -93,7 +93,7 @@ func (r *Report) extent() string {
 	return text
 }
 
-func writeHook(p page, s *analyze.Shadow, limit int) error {
+func writeHook(p page, s *analysis.Shadow, limit int) error {
 	if s.IncompleteBefore.IsZero() && len(s.Cases) == 0 {
 		return nil // nothing that the first table has not
 	}
@@ -126,7 +126,7 @@ func writeHook(p page, s *analyze.Shadow, limit int) error {
 	return writeCases(p, s.Cases, limit)
 }
 
-func writeCases(p page, cases []analyze.ShadowCase, limit int) error {
+func writeCases(p page, cases []analysis.ShadowCase, limit int) error {
 	var rows [][]string
 	for i := range cases {
 		c := &cases[i]

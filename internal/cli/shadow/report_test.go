@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
@@ -18,20 +18,20 @@ var midday = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 // example has a hook with cases, and one that was not called.
 func example() *Report {
-	seen := analyze.ShadowSeen{FirstSeen: midday, LastSeen: midday.Add(time.Hour)}
+	seen := analysis.ShadowSeen{FirstSeen: midday, LastSeen: midday.Add(time.Hour)}
 	return &Report{
 		Since: midday, Dispatchers: []Dispatcher{{"d1", midday.Add(-time.Hour)}, {"d2", midday.Add(30 * time.Minute)}},
-		Hooks: []analyze.Shadow{
+		Hooks: []analysis.Shadow{
 			{
 				Cluster: "prod", Stage: "validate", Configuration: "policy", Name: "policy.example.com", State: "shadow",
-				ShadowCounts: analyze.ShadowCounts{Calls: 10, Allowed: 7, WouldDeny: 3}, P50: analyze.Duration(time.Millisecond), ShadowSeen: seen,
+				ShadowCounts: analysis.ShadowCounts{Calls: 10, Allowed: 7, WouldDeny: 3}, P50: analysis.Duration(time.Millisecond), ShadowSeen: seen,
 				IncompleteBefore: midday,
-				Subjects: []analyze.ShadowSubject{
-					{Namespace: "shop", User: "jane", ShadowCounts: analyze.ShadowCounts{Calls: 3, WouldDeny: 2}, ShadowSeen: seen},
-					{Others: true, ShadowCounts: analyze.ShadowCounts{Calls: 1, WouldDeny: 1}, ShadowSeen: seen},
-					{Namespace: "quiet", User: "joe", ShadowCounts: analyze.ShadowCounts{Calls: 6, Allowed: 6}, ShadowSeen: seen},
+				Subjects: []analysis.ShadowSubject{
+					{Namespace: "shop", User: "jane", ShadowCounts: analysis.ShadowCounts{Calls: 3, WouldDeny: 2}, ShadowSeen: seen},
+					{Others: true, ShadowCounts: analysis.ShadowCounts{Calls: 1, WouldDeny: 1}, ShadowSeen: seen},
+					{Namespace: "quiet", User: "joe", ShadowCounts: analysis.ShadowCounts{Calls: 6, Allowed: 6}, ShadowSeen: seen},
 				},
-				Cases: []analyze.ShadowCase{
+				Cases: []analysis.ShadowCase{
 					{Outcome: "denied", Namespace: "shop", User: "jane", Message: "no *tag* |\n<b>", Calls: 2, ShadowSeen: seen, Operation: "CREATE", Resource: "pods", Name: "web"},
 					{Outcome: "failed", User: "joe", Calls: 1, ShadowSeen: seen, Operation: "DELETE", Resource: "nodes", Name: "n1"},
 				},
@@ -109,7 +109,7 @@ func TestAReportSaysWhetherHooksAreStillInShadow(t *testing.T) {
 		"no hook of this name":         {nil, "gone"},
 		"another one that decides too": {[]*configv1.Hook{hookOf("other", configv1.Hook_STATE_IN_ROTATION)}, "gone"},
 	} {
-		got := withStates([]analyze.Shadow{{Cluster: "prod", Stage: "validate", Configuration: "policy", Name: h}}, c.hooks)
+		got := withStates([]analysis.Shadow{{Cluster: "prod", Stage: "validate", Configuration: "policy", Name: h}}, c.hooks)
 		if len(got) != 1 || got[0].State != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -1,4 +1,4 @@
-package analyze
+package analysis
 
 import (
 	"fmt"
@@ -109,7 +109,7 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 	h.Observe(took)
 	l.Calls, l.Took, l.Streamed = l.GetCalls()+1, h[:], x.streamed
 	if p[partController] > 0 {
-		l.Hook.Stage, x.instance = stageInitialize, ""
+		l.Hook.Stage, x.instance = StageInitialize, ""
 	}
 	plus := func(to **durationpb.Duration, d time.Duration) { *to = durationpb.New((*to).AsDuration() + d) }
 	if usual := 6 * ms; took > usual { // the others have ended
@@ -171,8 +171,8 @@ func toldBy(f Finding) told {
 	return t
 }
 
-// madeFault is a fault of a made mesh, and what has to be found.
-type madeFault struct {
+// Fault is a fault of a made mesh, and what has to be found.
+type Fault struct {
 	call   func(*madeCall)
 	review func(*madeReview)
 	want   []told
@@ -180,10 +180,10 @@ type madeFault struct {
 }
 
 // found are the findings about a fault.
-func (f *madeFault) found() []Finding { return Findings(f.records()) }
+func (f *Fault) found() []Finding { return Findings(f.Records()) }
 
-// records are those of a mesh with the fault.
-func (f *madeFault) records() []*analysisv1.Latency {
+// Records are those of a mesh with the fault.
+func (f *Fault) Records() []*analysisv1.Latency {
 	call, review := f.call, f.review
 	if call == nil {
 		call = func(*madeCall) {}
@@ -194,11 +194,11 @@ func (f *madeFault) records() []*analysisv1.Latency {
 	return made(call, review)
 }
 
-// madeFaults has one fault at a time, most from the second minute on.
-func madeFaults() map[string]madeFault {
+// Faults has one fault at a time, most from the second minute on.
+func Faults() map[string]Fault {
 	const at = "12:01"
 	late := func(minute int) bool { return minute > 0 }
-	return map[string]madeFault{
+	return map[string]Fault{
 		"nothing": {},
 		"a host has too few slots": {
 			call: func(x *madeCall) {
@@ -422,7 +422,7 @@ func madeFaults() map[string]madeFault {
 }
 
 func TestEachFaultIsNamedAndNothingElse(t *testing.T) {
-	for name, test := range madeFaults() {
+	for name, test := range Faults() {
 		t.Run(name, func(t *testing.T) {
 			found := test.found()
 			var got []told

@@ -1,4 +1,4 @@
-package analyze
+package analysis
 
 import (
 	"math/bits"
@@ -173,7 +173,7 @@ func partsOf(l *analysisv1.Latency) (out [parts]time.Duration) {
 
 // byControllers reports whether controllers act for the hook, which is an initializer: no host had its calls.
 func byControllers(l *analysisv1.Latency) bool {
-	return l.GetHook().GetStage() == stageInitialize &&
+	return l.GetHook().GetStage() == StageInitialize &&
 		!slices.ContainsFunc(l.GetInstances(), func(i *analysisv1.Instance) bool { return i.GetName() != "" })
 }
 

@@ -1,5 +1,7 @@
-// Package analyze says where the time of recent reviews went: which hook, on which host, in which phase, since when.
-package analyze
+// Package analysis finds where the time of recent reviews went: which hook, on which host, in which phase, since when. It predicts the
+// effect of a change of hooks, and sums up hooks in shadow. The records of all dispatchers come in as messages; callers ask for
+// them and print the results. All functions are pure.
+package analysis
 
 import (
 	"cmp"
@@ -17,8 +19,32 @@ type Duration time.Duration //nolint:recvcheck // it has to be written to be rea
 // MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
 // Cell is the duration in a table for people, rounded; "-" for none.
-func (d Duration) Cell() string { return cell(d) }
+func (d Duration) Cell() string {
+	if d == 0 {
+		return "-"
+	}
+	return d.Rounded().String()
+}
+
+// Rounded is the duration for people, to three digits or so.
+func (d Duration) Rounded() time.Duration {
+	exact := time.Duration(d)
+	switch {
+	case exact >= time.Second:
+		return exact.Round(10 * time.Millisecond)
+	case exact >= 10*time.Millisecond:
+		return exact.Round(100 * time.Microsecond)
+	}
+	return exact.Round(time.Microsecond)
+}
 
 // Phases are means of one call.
 type Phases struct {
@@ -112,12 +138,12 @@ type Report struct {
 	Shadows []Shadow `json:"shadows"`
 }
 
-// stageInitialize is the stage of initializers. Reviews of stageMutate call them.
-const stageInitialize, stageMutate = "initialize", "mutate"
+// StageInitialize is the stage of initializers. Reviews of stageMutate call them.
+const StageInitialize, stageMutate = "initialize", "mutate"
 
 // entryStage is the stage of the reviews that call the hooks of a stage.
 func entryStage(stage string) string {
-	if stage == stageInitialize {
+	if stage == StageInitialize {
 		return stageMutate
 	}
 	return stage
@@ -279,16 +305,4 @@ func (s *sums) slowInstance() *Instance {
 		return nil
 	}
 	return &slowest
-}
-
-// round rounds a duration to three digits or so, for people.
-func round[D Duration | time.Duration](rounded D) time.Duration {
-	d := time.Duration(rounded)
-	switch {
-	case d >= time.Second:
-		return d.Round(10 * time.Millisecond)
-	case d >= 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond)
-	}
-	return d.Round(time.Microsecond)
 }

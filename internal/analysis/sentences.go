@@ -1,4 +1,4 @@
-package analyze
+package analysis
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 	text := ""
 	switch f.Code {
 	case CodeFailures:
-		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(round(f.Took)), in, by(instances))
+		text = fmt.Sprintf("%s: %d of %d calls gave no verdict%s%s%s", hooks, f.Calls, c.of, f.after(f.Took.Rounded()), in, by(instances))
 	case CodeStale:
 		text = fmt.Sprintf("reviews wait %s for a fresh configuration on %s%s", took, count("dispatcher", f.Dispatchers), in)
 	case CodeDispatcherCPU:
@@ -69,12 +69,12 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 	case CodeHandler:
 		text = fmt.Sprintf("%s takes %s in its handler on %s%s", hooks, took, instances, in)
 	case CodeInstance:
-		text = fmt.Sprintf("%s takes %s in its handler on %s, and %s on others%s", hooks, took, instances, round(f.Usual), in)
+		text = fmt.Sprintf("%s takes %s in its handler on %s, and %s on others%s", hooks, took, instances, f.Usual.Rounded(), in)
 	case CodeCluster:
-		text = fmt.Sprintf("%s takes %s%s (%s%s), and %s for other clusters", hooks, took, in, f.Phase, on(instances), round(f.Usual))
+		text = fmt.Sprintf("%s takes %s%s (%s%s), and %s for other clusters", hooks, took, in, f.Phase, on(instances), f.Usual.Rounded())
 	case CodeLarge:
 		text = fmt.Sprintf("%s takes %s for objects of %d KiB or more (most of it %s%s), and %s for smaller ones%s",
-			hooks, took, latency.LargeObject>>10, f.Phase, on(instances), round(f.Usual), in)
+			hooks, took, latency.LargeObject>>10, f.Phase, on(instances), f.Usual.Rounded(), in)
 	case CodeController:
 		text = fmt.Sprintf("%s waits %s for its controller%s", hooks, took, in)
 	case CodeWebhook:
@@ -88,10 +88,10 @@ func (f *Finding) sentence(c *cause, clusters int) string {
 // typically is how long it takes: the mean, or the time of few calls beside the median.
 func (f *Finding) typically() string {
 	if f.Spread == nil {
-		return round(f.Took).String()
+		return f.Took.Rounded().String()
 	}
 	oneIn := (f.Spread.Calls + f.Spread.Slow/2) / f.Spread.Slow
-	return fmt.Sprintf("%s for 1 of %d calls (median %s)", round(f.Spread.Took), oneIn, round(f.Spread.Median))
+	return fmt.Sprintf("%s for 1 of %d calls (median %s)", f.Spread.Took.Rounded(), oneIn, f.Spread.Median.Rounded())
 }
 
 // when says since when.

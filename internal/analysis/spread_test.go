@@ -1,4 +1,4 @@
-package analyze
+package analysis
 
 import (
 	"regexp"
@@ -46,7 +46,7 @@ func TestAFindingTellsOfFewSlowCalls(t *testing.T) {
 		},
 		"all": {slow(license, partWebhook, 2*time.Second, func(*madeCall) bool { return true }), `hook license\.example\.com takes 2s in its webhook`},
 	} {
-		found := (&madeFault{call: tt.call}).found()
+		found := (&Fault{call: tt.call}).found()
 		text := ""
 		for _, f := range found {
 			text += string(f.Code) + ": " + f.Text + "\n"

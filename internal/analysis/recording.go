@@ -1,4 +1,4 @@
-package analyze
+package analysis
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -12,27 +12,27 @@ import (
 )
 
 // inputOf makes the input of a prediction out of the answers of all dispatchers. Hooks are as the first one has them.
-func inputOf(answers []recording) replay.Input {
+func inputOf(answers []Recording) replay.Input {
 	in := replay.Input{
 		Reviews: map[string][]*latency.Review{}, Counts: map[replay.Group]replay.Counts{}, Slots: map[string]map[string]replay.Slots{},
 	}
-	for _, h := range answers[0].hooks.GetHooks() {
+	for _, h := range answers[0].Hooks.GetHooks() {
 		if h.GetState() == configv1.Hook_STATE_IN_ROTATION {
 			in.Hooks = append(in.Hooks, hookOf(h))
 		}
 	}
 	for _, a := range answers {
 		slots := map[string]replay.Slots{}
-		for _, h := range a.hooks.GetHooks() {
+		for _, h := range a.Hooks.GetHooks() {
 			if h.GetStreamed() {
 				slots[h.GetHook().GetName()] = replay.Slots{Replicas: int(h.GetHosts()), Slots: int(h.GetSlots())}
 			}
 		}
 		in.Slots[a.GetDispatcherId()] = slots
-		for _, v := range a.reviews {
+		for _, v := range a.Reviews {
 			in.Reviews[a.GetDispatcherId()] = append(in.Reviews[a.GetDispatcherId()], reviewOf(v))
 		}
-		for _, l := range a.latencies.GetLatencies() {
+		for _, l := range a.Latencies.GetLatencies() {
 			if l.GetHook().GetName() == "" {
 				g := replay.Group{Cluster: l.GetCluster(), Stage: stageOf(l.GetHook().GetStage())}
 				c := in.Counts[g]

@@ -1,20 +1,15 @@
-package analyze
+package analysis
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
-	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
 // Shadow has the effects that one hook in shadow would have had in one cluster, on all dispatchers.
@@ -144,37 +139,9 @@ func (s *Shadow) Summary() string {
 		text += fmt.Sprintf("; %d more were not shown to it", s.Dropped)
 	}
 	if s.P99 > 0 {
-		text += fmt.Sprintf("; p99 %s", round(s.P99))
+		text += fmt.Sprintf("; p99 %s", s.P99.Rounded())
 	}
 	return text
-}
-
-// shadowLines says in a line for each hook what it would have done.
-func shadowLines(all []Shadow) (lines []string) {
-	for i := range all {
-		s := &all[i]
-		lines = append(lines, fmt.Sprintf("cluster %s: hook %s decides nothing (shadow): %s: see `portcullis shadow report --hook %s`",
-			s.Cluster, s.Name, s.Summary(), s.Name))
-	}
-	return lines
-}
-
-// AskShadows asks all dispatchers for their records of hooks in shadow, and merges these. One that is older than such records has none.
-func AskShadows(ctx context.Context, m mesh.Mesh[analysisv1.AnalysisServiceClient], request *analysisv1.ListShadowsRequest) ([]Shadow, error) {
-	return askShadows(ctx, m, func(c analysisv1.AnalysisServiceClient) analysisv1.AnalysisServiceClient { return c }, request)
-}
-
-// askShadows is AskShadows with clients that have that of AnalysisService.
-func askShadows[C any](
-	ctx context.Context, m mesh.Mesh[C], of func(C) analysisv1.AnalysisServiceClient, request *analysisv1.ListShadowsRequest,
-) ([]Shadow, error) {
-	answers, err := mesh.Everywhere(ctx, m, func(ctx context.Context, client C) (*analysisv1.ListShadowsResponse, error) {
-		return of(client).ListShadows(ctx, request)
-	})
-	if err != nil && status.Code(err) != codes.Unimplemented {
-		return nil, err
-	}
-	return Shadows(answers), nil
 }
 
 // shadowSums are the records of one key.

@@ -1,0 +1,82 @@
+package analysis
+
+import (
+	"cmp"
+	"slices"
+)
+
+// HookChange is a hook at two times.
+type HookChange struct {
+	// Before and After are the hook at the two times; zero but for its name at a time without a call.
+	Before Hook `json:"before"`
+	After  Hook `json:"after"`
+	// Added is how much longer the mean review of the stage waits for the hook and no other.
+	Added Duration `json:"added"`
+	// Phase is the one of a call that grew most, and Grown by how much; empty if none grew.
+	Phase string   `json:"phase,omitempty"`
+	Grown Duration `json:"grown"`
+}
+
+// Comparison is the difference between two times.
+type Comparison struct {
+	// Before and After are the clusters at the two times.
+	Before []Cluster `json:"clustersBefore"`
+	After  []Cluster `json:"clustersAfter"`
+	// Hooks are those of either time, what got worse first: a larger share of failures, then more time that reviews wait.
+	Hooks []HookChange `json:"hooks"`
+}
+
+// Compared compares the report of a time with that of an earlier one.
+func Compared(before, after *Report) *Comparison {
+	c := &Comparison{Before: before.Clusters, After: after.Clusters, Hooks: []HookChange{}}
+	was := map[key]Hook{}
+	for _, h := range before.Hooks {
+		was[h.key()] = h
+	}
+	for _, h := range after.Hooks {
+		c.Hooks = append(c.Hooks, changeOf(cmp.Or(was[h.key()], named(h.key())), h))
+		delete(was, h.key())
+	}
+	for k, h := range was {
+		c.Hooks = append(c.Hooks, changeOf(h, named(k)))
+	}
+	slices.SortFunc(c.Hooks, func(a, b HookChange) int {
+		return cmp.Or(cmp.Compare(b.moreFailures(), a.moreFailures()), cmp.Compare(b.Added, a.Added), compareKeys(a.After.key(), b.After.key()))
+	})
+	return c
+}
+
+func (h *Hook) key() key { return key{h.Cluster, h.Stage, h.Configuration, h.Name} }
+
+func named(k key) Hook {
+	return Hook{Cluster: k.cluster, Stage: k.stage, Configuration: k.configuration, Name: k.name}
+}
+
+func changeOf(before, after Hook) HookChange {
+	c := HookChange{Before: before, After: after, Added: after.Added - before.Added}
+	was, is := before.Phases, after.Phases
+	c.Phase, c.Grown = grown(was, is)
+	return c
+}
+
+// grown is the phase that is longer by most.
+func grown(was, is Phases) (name string, d Duration) {
+	if before, after := was, is; before != after {
+		name, d = Phases{
+			Queued: max(0, after.Queued-before.Queued), Wire: max(0, after.Wire-before.Wire), Host: max(0, after.Host-before.Host),
+			Webhook: max(0, after.Webhook-before.Webhook), Applied: max(0, after.Applied-before.Applied),
+		}.Largest()
+	}
+	return name, d
+}
+
+// moreFailures is by how many whole percent of all calls more calls fail.
+func (c *HookChange) moreFailures() int { return c.After.FailedPercent() - c.Before.FailedPercent() }
+
+// FailedPercent is the part of the calls without a verdict, in whole percent.
+func (h *Hook) FailedPercent() int {
+	if h.Calls == 0 {
+		return 0
+	}
+	return int(100 * h.Failed / h.Calls)
+}
