@@ -36,7 +36,7 @@ func clientTLS(s *httptest.Server) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 }
 
-// observer keeps what it is told.
+// observer keeps the calls that it observes.
 type observer struct {
 	mu    sync.Mutex
 	began int
@@ -55,7 +55,7 @@ func (o *observer) Ended(c adapt.Call) {
 	o.calls = append(o.calls, c)
 }
 
-// outcomes are those so far, in their order.
+// outcomes are the outcomes so far, in order.
 func (o *observer) outcomes() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

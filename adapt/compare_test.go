@@ -61,7 +61,7 @@ type comparison struct {
 	asked []byte // the last review, with its uid replaced
 }
 
-// hostedAs is what a host is for.
+// hostedAs is the stage and version of the reviews of a host.
 type hostedAs struct {
 	stage   admissionv1.Stage
 	version string
@@ -239,7 +239,7 @@ func (x *comparison) check(as hostedAs, request *admissionv1.AdmissionRequest, r
 	return "denied"
 }
 
-// failureDiffers compares failures. The texts of those of the network have the address.
+// failureDiffers compares failures. It ignores the texts of network failures, which have the address.
 func failureDiffers(want *review.Failure, got *hostv1.Verdict) bool {
 	if want.NotStarted {
 		return got.GetRefused() == nil
@@ -250,7 +250,7 @@ func failureDiffers(want *review.Failure, got *hostv1.Verdict) bool {
 	return anyUID.ReplaceAllString(got.GetError().GetMessage(), "UID") != anyUID.ReplaceAllString(want.Error(), "UID")
 }
 
-// anyUID is the uid of a call, also one that an error quotes as far as it quotes.
+// anyUID matches the uid of a call, also in the part of an answer that an error quotes.
 var anyUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // TestAnAnswerMeansTheSameThroughAHost sends random replies to the mesh's own call, and to hosts before the same webhook.
@@ -309,7 +309,7 @@ func allowance(version string) string {
 	return fmt.Sprintf(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","response":{"uid":"%%UID%%","allowed":true}}`, version)
 }
 
-// requestOf is the request of a file; nil for one that cannot be judged.
+// requestOf is the request of a file; nil if it cannot be judged.
 func requestOf(t *testing.T, file string) *admissionv1.AdmissionRequest {
 	t.Helper()
 	body, err := os.ReadFile(file)

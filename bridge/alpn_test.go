@@ -64,7 +64,7 @@ func TestAListenerWithoutHTTP1IsRefused(t *testing.T) {
 	}
 }
 
-// The client of kube-apiserver decides by the address of the webhook what it offers.
+// The client of kube-apiserver chooses the protocols that it offers by the address of the webhook.
 func TestAnAPIServerSpeaksHTTP2ToALocalURLThatPrefersIt(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -85,7 +85,7 @@ func TestAnAPIServerSpeaksHTTP2ToALocalURLThatPrefersIt(t *testing.T) {
 	}
 }
 
-// protocolOf is what the webhook client of kube-apiserver speaks to a bridge, as a URL or as a Service.
+// protocolOf is the protocol of kube-apiserver's webhook client with a bridge, as a URL or as a Service.
 func protocolOf(t *testing.T, e *edge, service bool) string {
 	t.Helper()
 	clients, err := webhookutil.NewClientManager(nil, k8sv1.AddToScheme)

@@ -21,7 +21,7 @@ func (d discard) Write(b []byte) (int, error)      { return len(b), nil }
 func (d discard) SetReadDeadline(time.Time) error  { return nil }
 func (d discard) SetWriteDeadline(time.Time) error { return nil }
 
-// BenchmarkHandler is the edge without a connection: what a review costs between net/http and the Reviewer.
+// BenchmarkHandler is the edge without a connection: the cost of a review between net/http and the Reviewer.
 func BenchmarkHandler(b *testing.B) {
 	for _, size := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprintf("%dkB", size/1000), func(b *testing.B) {

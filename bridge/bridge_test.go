@@ -173,7 +173,7 @@ func TestTheProtocolIsTheCallersChoice(t *testing.T) {
 	}
 }
 
-// What goes wrong behind the edge once the uid is known.
+// Failures behind the edge once the uid is known.
 func TestFailuresOfTheReviewer(t *testing.T) {
 	tests := map[string]struct {
 		reviewer reviewerFunc

@@ -61,8 +61,8 @@ func TestACapabilityIsEnough(t *testing.T) {
 	}
 }
 
-// What a caller without a certificate is refused for makes no difference that it could see. The body is never sent: the answer does not
-// wait for it.
+// A caller without a certificate cannot tell one cause of its refusal from another. The body is never sent: the answer does not wait
+// for it.
 func TestRefusedCapabilitiesLookAlike(t *testing.T) {
 	good, other := identity.NewCapability(), identity.NewCapability().Reveal()
 	e := serve(t, capable(func(context.Context, *review.Request) (review.Answer, error) {

@@ -13,8 +13,7 @@ import (
 // corpus is the folder of real reviews beside the repository.
 const corpus = "../../shared/corpus/admissionreviews"
 
-// What real API servers and other projects' fixtures hold is judged; what is no review, or has nobody to answer, gets a
-// status.
+// Real API servers' reviews and the fixtures of other projects are judged; input without a review or a uid gets a status.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(corpus, "*"))
 	if err != nil {

@@ -32,7 +32,7 @@ const goodSpec = `{"resource":"pods","subresource":"","operation":"Create",` +
 	`"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"default"}},"oldObject":null,` +
 	`"userInfo":{"name":"user1","uid":"cn=user,dn=ou","groups":["g=1"]}}`
 
-// verdictOf is what a caller that knows nothing but the proposal makes of an answer.
+// verdictOf reads an answer as a caller does that knows nothing but the proposal.
 func verdictOf(t testing.TB, response *http.Response, body []byte) (status metav1.Status, said enforcement) {
 	t.Helper()
 	if response.StatusCode == http.StatusNoContent {
@@ -140,7 +140,7 @@ func TestVerdictsOfEnforce(t *testing.T) {
 	}
 }
 
-// What is read from a spec, and what of it is taken from the object.
+// The request that a spec gives, and the fields that the object completes.
 func TestRequestsOfSpecs(t *testing.T) {
 	const deployment = `{"apiVersion":"apps/v1beta1","kind":"Deployment","metadata":{"name":"d","namespace":"n"}}`
 	tests := map[string]struct {
@@ -220,8 +220,8 @@ func TestRequestsOfSpecs(t *testing.T) {
 	}
 }
 
-// Everything that can be wrong with what is posted to /enforce, on one connection. Only who may not ask, and when nothing
-// may judge, is told by another status than 400.
+// Every error in the input of /enforce, on one connection. Only a caller that may not ask, and a time when nothing may judge, have
+// another status than 400.
 func TestBadInputToEnforce(t *testing.T) {
 	good := specOf(goodSpec)
 	deep := strings.Repeat("[", 10001) + strings.Repeat("]", 10001)
@@ -323,7 +323,7 @@ func TestBadInputToEnforce(t *testing.T) {
 	}
 }
 
-// What happens to everybody happens here too, in the words of this protocol.
+// The common failures happen here too, in the form of this protocol.
 func TestFailuresToEnforce(t *testing.T) {
 	tests := map[string]struct {
 		reviewer reviewerFunc
@@ -398,7 +398,7 @@ func decodePosted(body []byte) (*admissionv1.AdmissionRequest, *refusal) {
 	return x.decode()
 }
 
-// Whatever comes, it becomes a request that names what it is about, or is refused with a message.
+// Any input becomes a request with a uid and objects in JSON, or is refused with a message.
 func FuzzDecodeEnforce(f *testing.F) {
 	f.Add([]byte(specOf(goodSpec)))
 	f.Add([]byte(reviewOf("u1", 0)))

@@ -21,7 +21,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// moods is what the Reviewer behind a fuzzed bridge may do.
+// moods are the behaviours of the Reviewer behind a fuzzed bridge.
 func moods(mood byte) reviewerFunc {
 	return func(ctx context.Context, r *review.Request) (review.Answer, error) {
 		switch mood % 5 {
@@ -47,8 +47,8 @@ func trusted() *tls.ConnectionState {
 	return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
 }
 
-// Whatever comes: there is an answer, it is JSON, it never allows what no hook allowed, and a uid that is known is
-// answered with 200 unless nothing may judge. Behind /enforce the status is the verdict.
+// Any input has an answer in JSON. It never allows a request that no hook allowed, and answers a known uid with 200 unless
+// nothing may judge. Behind /enforce the status is the verdict.
 func FuzzHandler(f *testing.F) {
 	good := reviewOf("u1", 0)
 	const contentType = "application/json"
@@ -152,7 +152,7 @@ func checkFuzzed(t *testing.T, r *http.Request, w *httptest.ResponseRecorder, bo
 	if (w.Code == http.StatusOK) != (answer.Response.UID != "" || alpha) {
 		t.Errorf("status %d with uid %q", w.Code, answer.Response.UID)
 	}
-	// What was read of the body knows its uid.
+	// The part of the body that was read has its uid.
 	read := body
 	if r.ContentLength >= 0 && r.ContentLength < int64(len(body)) {
 		read = body[:r.ContentLength]

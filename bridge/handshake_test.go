@@ -25,7 +25,7 @@ func TestWhoSpeaksHTTPIsToldToSpeakHTTPS(t *testing.T) {
 	}
 }
 
-// What the first request of a connection has waited for its handshake is taken off its time: its caller has counted it.
+// The time of a handshake is taken off the time of the connection's first request: its caller has counted it.
 func TestTheFirstReviewOfAConnectionIsGivenWhatItsHandshakeHasLeft(t *testing.T) {
 	var deadline time.Time
 	b := newBridge(t, testOptions(func(ctx context.Context, r *review.Request) (review.Answer, error) {

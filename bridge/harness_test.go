@@ -116,7 +116,7 @@ func serveInBubble(t testing.TB, b *Bridge, options ServerOptions) *edge {
 	return serveOn(t, network, network.dial, b, tls.VerifyClientCertIfGiven, options)
 }
 
-// pipes is a listener of connections in memory whose deadlines are those of a socket.
+// pipes is a listener of connections in memory with the deadlines of a socket.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -250,7 +250,7 @@ func (e *edge) client2(t testing.TB) *http.Client {
 
 func (e *edge) url(path string) string { return "https://" + e.addr + path }
 
-// wire is a raw connection: what is written to it need not be HTTP.
+// wire is a raw connection: tests write bytes to it that need not be HTTP.
 type wire struct {
 	net.Conn
 	reader *bufio.Reader
@@ -344,7 +344,7 @@ const alphaReview = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1
 	`"namespace":"default","resource":{"group":"","version":"v1","resource":"pods"},"userInfo":{"username":"alice"}},` +
 	`"status":{"allowed":false}}`
 
-// answered is what a caller makes of an answer.
+// answered is an answer as a caller reads it.
 type answered struct {
 	status  int
 	uid     string // of the AdmissionReview; empty in a Status

@@ -18,8 +18,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// What kube-apiserver's own code makes of a bridge without memory: a failure of the entry, under its policy, and only when
-// trying again has not helped. A review that is too large is another matter.
+// kube-apiserver's own code takes a bridge without memory for a failure of the entry, under its policy, and only when trying again has
+// not helped. A review that is too large is another matter.
 func TestWithoutMemoryThePolicyOfTheEntryDecides(t *testing.T) {
 	t.Parallel()
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore

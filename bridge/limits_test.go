@@ -155,8 +155,8 @@ func (b *bounds) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// The connection is bounded from the start, as long as the review may take once that is known, and not by what the body
-// was given while its answer is waited for.
+// The connection has a deadline from the start. Once the review's time is known, the deadline is the end of that time, and not the
+// body's, while the answer is waited for.
 func TestDeadlinesOfConnections(t *testing.T) {
 	b := newBridge(t, testOptions(allow))
 	w := &bounds{ResponseRecorder: httptest.NewRecorder()}
@@ -219,7 +219,7 @@ func TestALargeReviewIsDeniedToACallerThatIsStillSending(t *testing.T) {
 	}
 }
 
-// What nobody could need is not read to its end.
+// The bridge stops reading a body that is longer than any review.
 func TestABodyWithoutEnd(t *testing.T) {
 	e := serve(t, testOptions(allow))
 	conn := e.dial(t)
@@ -294,7 +294,7 @@ func TestBytesInFlight(t *testing.T) {
 		}
 	}
 
-	hold("prod-1", 8) // half of what there is
+	hold("prod-1", 8) // half of the memory
 	over := ask(t, client, e.url(validatePath), body)
 	if over.status != http.StatusTooManyRequests || over.header.Get("Retry-After") != "1" {
 		t.Errorf("past the share of the cluster: %+v, want 429 with Retry-After", over)
@@ -302,7 +302,7 @@ func TestBytesInFlight(t *testing.T) {
 	if small := ask(t, client, e.url(validatePath), smallBody); small.status != http.StatusTooManyRequests {
 		t.Errorf("a small review past the share: %+v, want 429", small)
 	}
-	hold("prod-2", 4) // another cluster has room: half of what is left
+	hold("prod-2", 4) // another cluster has room: half of the rest
 	if over := ask(t, client, e.url("/v1/clusters/prod-2/validate"), body); over.status != http.StatusTooManyRequests {
 		t.Errorf("past the whole: %+v, want 429", over)
 	}

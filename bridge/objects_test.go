@@ -75,8 +75,8 @@ func TestObjectsOverGRPCAreJSONObjects(t *testing.T) {
 	}
 }
 
-// FuzzObjectsInAReview writes what is accepted of a caller into AdmissionReviews: encoding/json reads the objects in their fields,
-// and nothing else.
+// FuzzObjectsInAReview writes accepted objects of a caller into AdmissionReviews: encoding/json reads the objects in their fields, and
+// nothing else.
 func FuzzObjectsInAReview(f *testing.F) {
 	const object = `{"kind":"Pod","metadata":{"labels":{"a":"é"}},"n":[1.0,null,{}]}`
 	f.Add([]byte(object), []byte(nil), []byte(`{"dryRun":["All"]}`), "mallory")
@@ -152,7 +152,7 @@ func checkSpliced(t *testing.T, written []byte, asked string, r *admissionv1.Adm
 		}
 	}
 	delete(document, "status") // of v1alpha1
-	if len(document) != 3 {    // kind, apiVersion and what is asked
+	if len(document) != 3 {    // kind, apiVersion and spec or request
 		t.Errorf("the document has other fields: %q", written)
 	}
 }

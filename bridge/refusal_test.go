@@ -289,7 +289,7 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
-// An announced length is believed: what it says is too large is denied for that, however much arrives.
+// An announced length is believed: a body over the limit is denied for it, however much arrives.
 func TestTruncatedBodyOverTheLimit(t *testing.T) {
 	e := serve(t, testOptions(allow))
 	conn := e.dial(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// A path is looked at before its caller: one that is served asks a caller without an identity for one.
+// A path is looked at before its caller: a served path asks a caller without an identity for one.
 func TestRoutes(t *testing.T) {
 	const served = http.StatusUnauthorized
 	b := newBridge(t, testOptions(allow))
@@ -49,7 +49,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// What is refused for its path is counted without a stage, and what is posted to a stage with it.
+// A request that is refused for its path is counted without a stage, and a request to a stage with it.
 func TestRefusedPathsAreCounted(t *testing.T) {
 	b := newBridge(t, testOptions(allow))
 	for _, path := range []string{"/v1/clusters/prod-1/approve", "/v1/clusters//validate", enforcePath + "/"} {

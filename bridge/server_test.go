@@ -211,7 +211,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// What is no TLS or no HTTP is seen by whoever looks for it, and by nobody else.
+// Connections without TLS or HTTP are logged at debug level alone.
 func TestBadConnectionsAreLoggedAtDebug(t *testing.T) {
 	var log lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))

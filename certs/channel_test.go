@@ -137,7 +137,7 @@ func TestRunSeesFilesWithoutAHandshake(t *testing.T) {
 	})
 }
 
-// BenchmarkIdentity is what a request on an open connection pays to know its caller.
+// BenchmarkIdentity measures the identification of the caller of a request on an open connection.
 func BenchmarkIdentity(b *testing.B) {
 	ca, err := NewAuthority("bench", time.Hour)
 	if err != nil {

@@ -94,7 +94,7 @@ func clientPair(t *testing.T, ca *Authority, id string) Pair {
 	return issue(t, ca, Spec{Identity: id, Client: true})
 }
 
-// handshake connects the two configurations over loopback, lets one byte travel each way, and returns what each end saw.
+// handshake connects the two configurations over loopback, lets one byte travel each way, and returns the state of each end.
 func handshake(t *testing.T, server, client *tls.Config) (seenByServer, seenByClient tls.ConnectionState, err error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -328,7 +328,7 @@ func TestBadFilesAreReportedOnceAndTheLastGoodOnesStay(t *testing.T) {
 	}
 }
 
-// A bundle that was refused is read again although its content is that of the last valid one.
+// A refused bundle is read again even when its content equals the last valid one's.
 func TestARefusedFileIsTriedAgain(t *testing.T) {
 	ca := authority(t)
 	server := newSide(t, serverPair(t, ca), ca.CA().CertPEM)

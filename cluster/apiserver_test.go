@@ -30,8 +30,8 @@ const (
 	reviewsPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
 
-// apiServer serves what a Registry asks for as a kube-apiserver does: resources with get, list and watch;
-// discovery, in one answer and in many; SubjectAccessReviews.
+// apiServer serves a Registry as a kube-apiserver does: resources with get, list and watch; discovery, in one answer and in
+// many; SubjectAccessReviews.
 type apiServer struct {
 	*httptest.Server
 
@@ -318,7 +318,7 @@ func (s *apiServer) review(w http.ResponseWriter, r *http.Request) {
 	answer(w, code, sar)
 }
 
-// discover answers what is asked of discovery.
+// discover answers requests for discovery.
 func (s *apiServer) discover(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +369,7 @@ func (s *apiServer) aggregated(core bool) *apidiscoveryv2.APIGroupDiscoveryList 
 	return list
 }
 
-// resourcesOf are those of a version as discovery has them.
+// resourcesOf are the resources of a version in the form of discovery.
 func resourcesOf(group string, v groupVersion) []metav1.APIResource {
 	var all []metav1.APIResource
 	for _, text := range v.resources {

@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
-// question is what a condition asks about a user.
+// question is an access check that a condition makes for a user.
 func question(name string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}}},

@@ -92,7 +92,7 @@ func TestAuthorizeDeniesByDefault(t *testing.T) {
 	}
 }
 
-// TestNothingIsKnownOfCallersBeforeTheFirstConfiguration: a refusal would tell operators to add what is there already.
+// TestNothingIsKnownOfCallersBeforeTheFirstConfiguration: a refusal would tell operators to add an identity that is configured already.
 func TestNothingIsKnownOfCallersBeforeTheFirstConfiguration(t *testing.T) {
 	r := New(Options{})
 	for name, authorize := range map[string]func() error{
@@ -323,7 +323,7 @@ func TestAHundredClustersComeAndGoAndLeaveNothing(t *testing.T) {
 	}
 }
 
-// scripted is a cluster whose watch says what the test lets it say.
+// scripted is a cluster whose watch sends the events that the test lets it send.
 type scripted struct {
 	mu     sync.Mutex
 	labels map[string]string

@@ -41,7 +41,7 @@ func (s *apiServer) inMemory() http.RoundTripper {
 	})
 }
 
-// definitionsScript are CustomResourceDefinitions whose watch says what the test lets it say.
+// definitionsScript are CustomResourceDefinitions whose watch sends the events that the test lets it send.
 type definitionsScript struct {
 	mu    sync.Mutex
 	err   error
@@ -87,7 +87,7 @@ func (s *definitionsScript) bookmark() {
 	s.watch.Action(watch.Bookmark, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}})
 }
 
-// aged is a connection whose discovery and definitions live in fake time, and what they come from.
+// aged is a connection whose discovery and definitions live in fake time, with their sources.
 type aged struct {
 	*clusterConn
 
@@ -330,7 +330,7 @@ func TestPermissionsThatAreMissingAreNamed(t *testing.T) {
 	}
 }
 
-// metric is what the metric of a registry with one cluster says, by part.
+// metric returns the metric of a registry with one cluster, by part.
 func metric(t *testing.T, r *Registry) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

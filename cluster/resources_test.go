@@ -96,7 +96,7 @@ func refused(ways []string, text string) bool {
 	return len(ways) == 1 && strings.HasPrefix(ways[0], "error: ") && strings.Contains(ways[0], text)
 }
 
-// aCluster is what a cluster of 1.15 with a server behind it serves.
+// aCluster has the resources of a cluster of 1.15 with a server behind it.
 func aCluster() []group {
 	deployments := []string{"deployments Deployment", "deployments/status Deployment", "deployments/scale Scale autoscaling/v1"}
 	own := []string{"deployments Deployment", "deployments/status Deployment", "deployments/scale Scale"}

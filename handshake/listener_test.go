@@ -102,7 +102,7 @@ func issue(t *testing.T, ca *certs.Authority, spec certs.Spec) tls.Certificate {
 	return cert
 }
 
-// patience bounds what takes no time.
+// patience bounds waits for steps that take no time.
 const patience = 20 * time.Second
 
 // eventually waits for a condition.
@@ -133,7 +133,7 @@ func (s *shaker) call(t *testing.T, callers *sync.WaitGroup) {
 	})
 }
 
-// silent opens a connection that says nothing but what it is told to.
+// silent opens a connection that sends the text says and nothing else.
 func (s *shaker) silent(t *testing.T, says string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.addr)
@@ -175,7 +175,7 @@ func TestHandshakesComputeWithinTheirLimit(t *testing.T) {
 		<-held
 		computing.Add(-1)
 	})
-	t.Cleanup(release) // before the listener's, which waits for what computes
+	t.Cleanup(release) // before the listener's, which waits for running handshakes
 	var calls sync.WaitGroup
 	for range callers {
 		s.call(t, &calls)
@@ -200,7 +200,7 @@ func TestStalledHandshakesDoNotCompute(t *testing.T) {
 	s := shake(t, Options{max: 8, MaxComputing: 1}, func() { hellos.Add(1) })
 	s.silent(t, "")
 	s.silent(t, "\x16\x03\x01\x00\xff") // a record that is announced
-	// One that gets an answer to its hello, and never goes on.
+	// This connection gets an answer to its hello, and never goes on.
 	stalls, far := net.Pipe()
 	defer far.Close()
 	go func() { _ = tls.Client(stalls, s.config).HandshakeContext(t.Context()) }()
@@ -280,7 +280,7 @@ func TestClosingEndsHandshakes(t *testing.T) {
 	release := sync.OnceFunc(func() { close(held) })
 	var hellos atomic.Int32
 	s := shake(t, Options{max: 3, MaxComputing: 1}, func() { hellos.Add(1); <-held })
-	t.Cleanup(release) // before the listener's, which waits for what computes
+	t.Cleanup(release) // before the listener's, which waits for running handshakes
 	s.silent(t, "")
 	for range 2 {
 		go func() {
@@ -301,7 +301,7 @@ func TestClosingEndsHandshakes(t *testing.T) {
 	eventually(t, "all are given up", func() bool { return len(s.pending) == 0 })
 }
 
-// What a connection has waited for its handshake is known of those that a listener has accepted, and of no others.
+// Took knows the time of a handshake for connections that a listener has accepted, and for no others.
 func TestTheTimeOfAHandshakeIsKnown(t *testing.T) {
 	s := shake(t, Options{}, func() {})
 	var calls sync.WaitGroup

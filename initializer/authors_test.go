@@ -74,7 +74,7 @@ func (m *authorsModel) step() error {
 	return m.compare(before, next.GetPending())
 }
 
-// compare checks that of the pending initializers at most the first one is gone, that the others keep their order, and that none is there twice.
+// compare checks the pending initializers: at most the first one is gone, the others keep their order, and none is there twice.
 func (m *authorsModel) compare(before, after []string) error {
 	var kept []string
 	for i, p := range after {

@@ -39,8 +39,8 @@ func refusal(t *testing.T, err error, want initializer.FullError, text string) {
 func TestBounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits initializer.Limits
-		held   []string // cluster/size of those that are held before
-		next   string   // the one that is refused
+		held   []string // cluster/size of the objects that are held before
+		next   string   // cluster/size of the refused object
 		want   initializer.FullError
 		text   string
 	}{
@@ -202,7 +202,7 @@ func TestReviewsThatCannotBeStaged(t *testing.T) {
 	}
 }
 
-// What metrics say after a hold of each kind.
+// The metrics after a hold of each kind.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	d := newMesh(t).dispatcher(initializer.Options{Metrics: registry, Limits: initializer.Limits{HoldsPerCluster: 2, ObjectBytes: 1000}})
@@ -271,7 +271,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestWritesOverTimeAreBounded: two pages may be written, and a cluster has one of them.
+// TestWritesOverTimeAreBounded: the budget has two pages, and a cluster gets the first alone.
 func TestWritesOverTimeAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	d := newMesh(t).dispatcherWriting(8<<10, initializer.Options{Metrics: registry})
@@ -293,7 +293,7 @@ func TestWritesOverTimeAreBounded(t *testing.T) {
 	}
 }
 
-// shown is what a registry shows, a line for each series.
+// shown are the metrics of a registry, a line for each series.
 func shown(t *testing.T, registry *prometheus.Registry) (lines []string) {
 	t.Helper()
 	families, err := registry.Gather()

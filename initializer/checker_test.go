@@ -17,10 +17,10 @@ import (
 // the pure functions of the life cycle. Two controllers are replicas of initializer a; the third one serves b, and x, which a may add.
 // The chain has a and b. Another review may stage an object of the same key once ours is gone.
 //
-// What is checked is checked in every state. So a controller or deleter that crashes needs no step: it is one that takes no more steps,
-// and every order in which the others go on without it is explored. The crash of the holder is a step, since its lease ends then.
+// All invariants are checked in every state. So the crash of a controller or deleter needs no step: it just takes no more steps, and
+// every order in which the others go on without it is explored. The crash of the holder is a step, since its lease ends then.
 
-// What a model may do.
+// variant is a configuration of the model.
 type variant struct {
 	ignore map[string]bool // initializers whose failure policy is Ignore
 	hosted bool            // a is asked by the holder over a stream, and has no controllers
@@ -39,7 +39,7 @@ const (
 // actor is a controller.
 type actor struct {
 	names string                      // of the initializers that it serves
-	read  *initializerv1.StagedObject // what it works on; nil before
+	read  *initializerv1.StagedObject // the object that it works on; nil before
 	left  int                         // how often it may still read
 }
 
@@ -55,7 +55,7 @@ type world struct {
 	turn   int                         // of the chain
 	chain  string                      // content of the object of the chain
 	before []string                    // names that it has staged last
-	seen   *initializerv1.StagedObject // what it knows to be staged
+	seen   *initializerv1.StagedObject // the staged object as it knows it
 	gaveUp string                      // initializers whose time is over
 	answer string                      // that the creator has; empty before
 
@@ -287,7 +287,7 @@ func (w *world) update(i int, change Change) {
 	}
 }
 
-// wrong is what must never be: empty if all is well.
+// wrong returns the invariant that the state breaks: empty if all is well.
 func (w *world) wrong() string {
 	acted := func(name string) bool { return strings.Contains(w.acted, name) }
 	over := func(name string) bool { return strings.Contains(w.gaveUp, name) }

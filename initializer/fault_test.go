@@ -35,7 +35,7 @@ func marksOf(object []byte) string {
 	return o.Metadata.Annotations["marks"]
 }
 
-// serve acts for an initializer, as one replica of its controller, until ctx ends. What another replica has done is left alone.
+// serve acts for an initializer, as one replica of its controller, until ctx ends. It leaves objects alone that another replica has changed.
 func (c controller) serve(ctx context.Context, mark string) {
 	for ; ctx.Err() == nil; wait(ctx, 10*time.Millisecond) {
 		all, _, err := c.store.List(ctx)
@@ -260,7 +260,7 @@ func TestAHoldOutlastsAnElection(t *testing.T) {
 	}
 }
 
-// An etcd that does not answer costs a review no more than its own time, and a release no more than that of its caller.
+// An etcd that does not answer costs a review no more than its own time, and a release no more than its caller's.
 func TestAnEtcdThatHangs(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

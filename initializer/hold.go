@@ -255,7 +255,7 @@ func (x *call) hostTiming() *review.Timing {
 	return x.asked.Load()
 }
 
-// run stages the object, and waits for what becomes of it.
+// run stages the object, and waits for its initializers.
 func (t *turn) run(ctx context.Context) {
 	h := t.hold
 	var err error
@@ -325,7 +325,7 @@ func same(a, b []byte) bool {
 	return err == nil && patch == nil
 }
 
-// create stages the object for the first time. One of the same review, which another dispatcher had before, is deleted.
+// create stages the object for the first time. It deletes an object of the same review that another dispatcher has staged.
 func (h *Hold) create(ctx context.Context, t *turn) error {
 	store, names := h.stager.options.Store, 1
 	for {

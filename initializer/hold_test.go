@@ -23,7 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// patience bounds what a slow machine may take.
+// patience bounds the wait for a slow machine.
 const patience = 2 * time.Minute
 
 // The initializers of the tests, in order.
@@ -45,7 +45,7 @@ func newMesh(t *testing.T) *mesh {
 	return &mesh{t, s.Client()}
 }
 
-// dispatcher is one that stages.
+// dispatcher is a dispatcher with a Stager.
 type dispatcher struct {
 	*initializer.Stager
 
@@ -370,7 +370,7 @@ func patchOf(t *testing.T, from, to string) []byte {
 	return patch
 }
 
-// A host is asked once its object is staged; what it answers is staged with the next initializer, which is a controller here.
+// A host is asked once its object is staged; its answer is staged with the next initializer, which is a controller here.
 func TestAHostAndThenAController(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{})
 	h, to := d.stage(podReview("prod", "r1", pod("p"))), newHost()
@@ -396,7 +396,7 @@ func TestAHostAndThenAController(t *testing.T) {
 	d.gone()
 }
 
-// What ends the wait for a host.
+// Events that end the wait for a host.
 func TestAHostIsNoLongerAsked(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(*testing.T, *dispatcher, *asked)
@@ -480,7 +480,7 @@ func TestInitializersAreAdded(t *testing.T) {
 	equalJSON(t, "after the one behind the second", labelled("c"), call.allowed(object))
 }
 
-// A controller need not wait for the holder: one that acts before its call has acted once.
+// A controller need not wait for the holder: if it acts before its call, it acts once.
 func TestTheNextOneActsEarly(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{})
 	h := d.stage(podReview("prod", "r1", pod("p")))

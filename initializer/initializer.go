@@ -3,7 +3,7 @@
 // The life cycle of a staged object is a set of pure functions: [Create], [Update], [Sync], [Delete] and [Progress] decide which
 // changes are allowed, and know neither clock nor store. A [Stager] applies them for the dispatcher that holds a review: each [Hold] is the
 // object of one review in etcd, from its first initializer to the answer. The package does not decide which initializers a review
-// has, in which order they act, or what follows from a failure: the chain of the dispatcher does.
+// has, in which order they act, or how a failure ends: the chain of the dispatcher does.
 //
 // Staged objects are messages of gen, which are never written once they are shared. A Stager may be used concurrently.
 package initializer
@@ -43,16 +43,16 @@ const (
 	releaseTimeout = 10 * time.Second
 )
 
-// Limits bound what one dispatcher stages. A cluster holds at most as many and as much as it leaves free for others, whatever its
-// own limits are.
+// Limits bound the objects that one dispatcher stages. Of reviews and bytes a cluster holds at most as much as it leaves free for
+// others, whatever its own limits are.
 type Limits struct {
 	// Holds bounds the held reviews; 0 means DefaultHolds.
 	Holds int
-	// HoldsPerCluster bounds those of one cluster; 0 means Holds.
+	// HoldsPerCluster bounds the held reviews of one cluster; 0 means Holds.
 	HoldsPerCluster int
 	// Bytes bounds the size of the staged objects, in bytes; 0 means DefaultBytes.
 	Bytes int64
-	// BytesPerCluster bounds those of one cluster; 0 means Bytes.
+	// BytesPerCluster bounds the staged objects of one cluster, in bytes; 0 means Bytes.
 	BytesPerCluster int64
 	// ObjectBytes bounds one object, in bytes; 0 means DefaultObjectBytes.
 	ObjectBytes int
@@ -62,13 +62,13 @@ type Limits struct {
 type Options struct {
 	// Store keeps the objects. Its Run is the caller's.
 	Store *staged.Store
-	// ID is that of the dispatcher.
+	// ID identifies the dispatcher.
 	ID string
 	// Limits bound the staged objects.
 	Limits Limits
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Logger receives what etcd refuses; nil logs nothing.
+	// Logger receives failures of etcd; nil logs nothing.
 	Logger *slog.Logger
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
@@ -199,7 +199,7 @@ func (s *Stager) tooLarge(cluster string, size int) *FullError {
 	return &FullError{Bound: Object, Cluster: cluster, InUse: int64(size), Limit: int64(limit)}
 }
 
-// full is the error of a ledger that has refused a review by a limit of its own; the bound is that of the ledger if it is empty.
+// full converts the error of a ledger that has refused a review. Its bound is the given one, or the ledger's if that is empty.
 func full(err error, bound Bound) *FullError {
 	var e *memory.FullError
 	if !errors.As(err, &e) {

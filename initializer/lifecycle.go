@@ -16,7 +16,7 @@ import (
 // MaxPending bounds the initializers that are pending.
 const MaxPending = 64
 
-// NameOf returns the name of a pending initializer, which match.HookID.Pending identifies: what clients see.
+// NameOf returns the name of a pending initializer, which match.HookID.Pending identifies. Clients see the name alone.
 func NameOf(pending string) string { return pending[strings.IndexByte(pending, '/')+1:] }
 
 // Reason is why a change of a staged object is refused.
@@ -28,7 +28,7 @@ const (
 	Forbidden Reason = iota + 1
 	// Invalid: no caller may do this.
 	Invalid
-	// Conflict: the object is not the one that the caller has seen.
+	// Conflict: the object has changed since the caller read it, or is another one.
 	Conflict
 	// Exists: another review of this object is held.
 	Exists
@@ -61,7 +61,7 @@ type Change struct {
 	Result *admissionv1.Status
 }
 
-// Rules are what a change is judged by, beside the object.
+// Rules are the inputs of a decision on a change, beside the object.
 type Rules struct {
 	// Granted reports whether the caller may act as an initializer, by match.HookID.Pending.
 	Granted func(pending string) bool
@@ -196,16 +196,16 @@ func checkObject(before, after []byte, limit int) error {
 
 // Names are the pending initializers of a holder, as they are configured and match, by match.HookID.Pending.
 type Names struct {
-	// Before are those that it has staged last.
+	// Before are the names that it has staged last.
 	Before []string
-	// Now are the one that it asks, and those behind it.
+	// Now starts with the initializer that it asks, and goes on with those behind it.
 	Now []string
 	// Together is how many of Now it asks at the same time.
 	Together int
 }
 
 // Sync returns an object as its holder has it when it asks the next initializer: with the content of the chain, and with the names
-// that are pending from now on. What stands ahead of the first of them has acted, or its time is over; names behind it that
+// that are pending from now on. Initializers ahead of the first name have acted, or their time is over. Names behind it that
 // initializers have added stay.
 //
 // Error: *RefusedError (Conflict) if an initializer has refused the object.
@@ -252,8 +252,8 @@ type Deleter struct {
 	Operator bool
 }
 
-// Delete decides whether a caller may end the hold of an object: one that is granted a pending initializer, or an operator. An empty uid
-// or resourceVersion means any.
+// Delete decides whether a caller may end the hold of an object: an operator may, and a caller that is granted a pending
+// initializer. An empty uid or resourceVersion means any.
 //
 // Errors: *RefusedError (Forbidden, Conflict).
 func Delete(o *initializerv1.StagedObject, uid, resourceVersion string, who Deleter) error {
@@ -281,8 +281,8 @@ const (
 	Refused
 )
 
-// Progress is how far the call of the first of the pending names of a holder has come, by the staged object. One of the others may
-// have acted already, since it need not wait for the holder.
+// Progress is how far the call of the first of a holder's pending names has come, by the staged object. A later initializer may have
+// acted already, since it need not wait for the holder.
 func Progress(o *initializerv1.StagedObject, pending []string) State {
 	switch staged := o.GetPending(); {
 	case o.GetResult() != nil:

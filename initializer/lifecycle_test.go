@@ -27,7 +27,7 @@ func object(pending ...string) *initializerv1.StagedObject {
 	}
 }
 
-// rulesOf are those of a caller who is granted initializers. There are initializers a to z.
+// rulesOf are the rules for a caller who is granted initializers. There are initializers a to z.
 func rulesOf(granted ...string) Rules {
 	return Rules{
 		Granted:        func(name string) bool { return slices.Contains(granted, name) },
@@ -249,7 +249,7 @@ func TestWhoMayDelete(t *testing.T) {
 	}
 }
 
-// What the holder writes when it asks the next initializer: names that were added stay behind the one that they follow.
+// The holder writes pending names when it asks the next initializer: added names stay behind the name that they follow.
 func TestPendingNamesOfTheHolder(t *testing.T) {
 	for name, test := range map[string]struct{ staged, before, pending, want string }{
 		"the first one has acted":                    {"bc", "abc", "bc", "bc"},

@@ -42,7 +42,7 @@ func TestHostsThatActAtTheSameTime(t *testing.T) {
 	d.gone()
 }
 
-// The end of one of the calls leaves the others alone. The end of the hold ends all.
+// The end of one call leaves the others alone. The end of the hold ends all.
 func TestOneOfTheCallsAtTheSameTimeEnds(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{})
 	h, hosts := d.stage(podReview("prod", "r1", pod("p"))), []*host{newHost(), newHost(), newHost()}

@@ -45,7 +45,7 @@ func (s *situation) SetMaxOutstanding(n int) {
 	s.told = append(s.told, n)
 }
 
-// last is what the host was told last.
+// last is the last limit that the host received.
 func (s *situation) last() int {
 	synctest.Wait()
 	s.mu.Lock()

@@ -71,7 +71,7 @@ func forBatches(b *testing.B, prepare func(b *testing.B, r *admissionv1.Admissio
 	}
 }
 
-// batches is what the benchmarks of a client repeat.
+// batches is the loop body in the benchmarks of a client.
 func batches(b *testing.B, c *Client, h *match.Hook, r *admissionv1.AdmissionRequest) func() {
 	results := make(chan review.Result, hooksOfABatch)
 	return func() {
@@ -110,7 +110,7 @@ func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, ContentLength: int64(len(answer)), Body: io.NopCloser(bytes.NewReader(answer))}, nil
 }
 
-// BenchmarkBatchAlone is what this package adds to HTTP.
+// BenchmarkBatchAlone measures the cost of this package beside HTTP.
 func BenchmarkBatchAlone(b *testing.B) {
 	w := serve(b, quick)
 	forBatches(b, func(b *testing.B, r *admissionv1.AdmissionRequest) func() {
@@ -122,8 +122,8 @@ func BenchmarkBatchAlone(b *testing.B) {
 	})
 }
 
-// BenchmarkBatchKubernetes is what BenchmarkBatch is measured against: kube-apiserver's client over HTTP/1.1, with the
-// object as unstructured bytes, which spares it the encoding of a built-in kind.
+// BenchmarkBatchKubernetes is the yardstick of BenchmarkBatch: kube-apiserver's client over HTTP/1.1, with the object as
+// unstructured bytes, which spares it the encoding of a built-in kind.
 func BenchmarkBatchKubernetes(b *testing.B) {
 	forBatches(b, func(b *testing.B, r *admissionv1.AdmissionRequest) func() {
 		w := serve(b, quick)

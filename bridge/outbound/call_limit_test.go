@@ -12,8 +12,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/fairqueue"
 )
 
-// limitScript does to a callLimit what the steps of a scenario say. A call has the name of its cluster, a number, and its target
-// behind an @ if there are several.
+// limitScript plays the steps of a scenario on a callLimit. A call has the name of its cluster, a number, and its target behind an @
+// if there are several.
 type limitScript struct {
 	*callLimit
 	calls, window int // of a target
@@ -270,7 +270,7 @@ func countOf(here []*callPermit, of func(*callPermit) bool) (byCluster map[strin
 	return byCluster, all
 }
 
-// check looks for what may never be.
+// check checks the invariants.
 func (m *limitModel) check() {
 	m.booked("of all", &m.limit.slots, func(*callPermit) bool { return true })
 	for i, g := range m.gates {

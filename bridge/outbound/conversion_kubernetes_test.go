@@ -136,7 +136,7 @@ func (x *conversionComparison) compare(t testing.TB, raw []byte, r reply) bool {
 	return true
 }
 
-// take is what the webhook was asked since the last time.
+// take returns the questions to the webhook since the last time.
 func (x *conversionComparison) take() []map[string]any {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -33,7 +33,7 @@ type road struct {
 	seen        chan *k8sv1.AdmissionRequest
 }
 
-// patched is what the mutating webhook does to a widget of v2.
+// patched is the patch of the mutating webhook for a widget of v2.
 const patched = `[{"op":"replace","path":"/spec/parts/0/size","value":5},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
 
 func newRoad(t testing.TB) *road {

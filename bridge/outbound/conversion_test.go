@@ -23,7 +23,7 @@ func (w *webhook) converter(path string) *apiextensionsv1.WebhookClientConfig {
 	return &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: w.ca}
 }
 
-// echoing answers with what it was sent.
+// echoing answers with the body of the request.
 func echoing(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.Copy(w, r.Body)

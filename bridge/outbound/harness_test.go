@@ -100,7 +100,7 @@ func taking(h *match.Hook, versions ...string) *match.Hook {
 	return &out
 }
 
-// readReview reads what the webhook was asked; nil if the caller has given up before it was sent.
+// readReview reads the AdmissionReview of a request; nil if the caller has given up before it was sent.
 func readReview(t testing.TB, r *http.Request) *k8sv1.AdmissionReview {
 	t.Helper()
 	body, err := io.ReadAll(r.Body)
@@ -119,7 +119,7 @@ func readReview(t testing.TB, r *http.Request) *k8sv1.AdmissionReview {
 	return &got
 }
 
-// answering is a webhook that answers each review with what respond makes of it.
+// answering is a webhook that answers each review by respond.
 func answering(t testing.TB, respond func(*k8sv1.AdmissionRequest) *k8sv1.AdmissionResponse) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		got := readReview(t, r)

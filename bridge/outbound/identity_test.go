@@ -15,7 +15,7 @@ var secrets = map[string]string{
 	"an old provider": `auth-provider: {name: gcp}`,
 }
 
-// secretOf is what a client would send of credentials.
+// secretOf is the secret credentials that a client would send.
 func secretOf(c *rest.Config) string {
 	if c.ExecProvider != nil {
 		return c.ExecProvider.Command

@@ -25,7 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle/replies"
 )
 
-// reply is what the webhook of a comparison sends, to both callers.
+// reply is the reply of a comparison's webhook, to both callers.
 type reply replies.Reply
 
 // allowance is where a redirect leads.
@@ -150,7 +150,7 @@ func (x *comparison) called() int {
 	return x.calls
 }
 
-// kubernetes is what kube-apiserver's code makes of a reply, and whether it calls that a failure of the webhook.
+// kubernetes is the outcome of a reply in kube-apiserver's code, and whether it is a failure of the webhook there.
 func (x *comparison) kubernetes(r reply) (out outcome, failed bool) {
 	x.t.Helper()
 	x.begin(r)
@@ -169,7 +169,7 @@ func (x *comparison) kubernetes(r reply) (out outcome, failed bool) {
 	return out, failed
 }
 
-// ours is what a dispatcher makes of it.
+// ours is the outcome of a reply in a dispatcher.
 func (x *comparison) ours(r reply) (out outcome, failed bool) {
 	x.t.Helper()
 	x.begin(r)
@@ -199,7 +199,7 @@ func (x *comparison) ours(r reply) (out outcome, failed bool) {
 	return out, failed
 }
 
-// messageOf is what a hook said in a denial; a failure to call it says nothing that has to be the same.
+// messageOf is a hook's message in a denial; a failure to call it says nothing that has to be the same.
 func messageOf(message string) (said string, failed bool) {
 	if strings.HasPrefix(strings.TrimPrefix(message, "Internal error occurred: "), "failed calling webhook") {
 		return "", true
@@ -219,7 +219,7 @@ func decoded(t testing.TB, raw []byte) any {
 	return out
 }
 
-// check compares what becomes of a reply. It returns how it ended.
+// check compares both outcomes of a reply. It returns how it ended.
 func (x *comparison) check(r reply) string {
 	x.t.Helper()
 	wanted, wantFailed := x.kubernetes(r)

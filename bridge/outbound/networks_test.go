@@ -65,7 +65,7 @@ func failed(r review.Result) error {
 	return r.Failure
 }
 
-// TestNoRoadLeadsToAnAddressThatIsRefused has a webhook on loopback that a name stands for: what DNS says is checked, however the address was
+// TestNoRoadLeadsToAnAddressThatIsRefused has a webhook on loopback that a name stands for: the address from DNS is checked, however it was
 // found, and nothing is sent.
 func TestNoRoadLeadsToAnAddressThatIsRefused(t *testing.T) {
 	w := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s was called", r.Method, r.URL) })

@@ -22,7 +22,7 @@ func TestAServerWithoutHTTPIsToldFromABrokenConnection(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		talk func(net.Conn)
-		want string // empty: one of several causes
+		want string // empty: the cause varies
 	}{
 		"it speaks first":                       {func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-secret\r\n") }, ""},
 		"it speaks after part of the request":   {read(10), noHTTP},

@@ -34,7 +34,7 @@ func newCountedTargets(o Options) *countedTargets {
 
 func at(i int) *endpoint { return &endpoint{url: url.URL{Host: fmt.Sprintf("%d.example.com", i)}} }
 
-// acquire is that of targets, at the time of the test.
+// acquire enters a target at the time of the test.
 func (c *countedTargets) acquire(t *testing.T, e *endpoint) *target {
 	t.Helper()
 	x, unused, f := c.enter(e, "c", c.now)

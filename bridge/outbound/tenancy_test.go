@@ -26,7 +26,7 @@ func reviewOf(cluster string, times int, hooks ...*match.Hook) *dispatcher.CallS
 	return b
 }
 
-// hangFor serves a webhook that answers the reviews of all clusters but one. entered has those of that one.
+// hangFor serves a webhook that does not answer the reviews of one cluster. entered receives for each of them.
 func hangFor(t testing.TB, cluster string) (w *webhook, entered chan struct{}) {
 	t.Helper()
 	entered, release := make(chan struct{}, 1000), make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// sayingAlpha is a webhook of Kubernetes 1.8 that answers with bytes, and hands on what it is asked.
+// sayingAlpha is a webhook of Kubernetes 1.8 that answers with bytes, and hands on the body of each request.
 func sayingAlpha(t *testing.T, status int, body string, asked chan<- string) *webhook {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// TestEachAttemptHasASpan: the one that a dispatcher did not judge is an error, the next one is the parent of the dispatcher's span.
+// TestEachAttemptHasASpan: an attempt that a dispatcher did not judge is an error, the next one is the parent of the dispatcher's span.
 func TestEachAttemptHasASpan(t *testing.T) {
 	m := newMesh(t)
 	parents := make(chan trace.SpanContext, 1)

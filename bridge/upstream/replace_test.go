@@ -50,8 +50,8 @@ func (l *lapsing) lapse() {
 	}
 }
 
-// TestConnectionsThatADispatcherDoesNotKnowAnyMoreAreReplaced: no review fails, none is judged twice, and the one that is under way on an
-// old connection is answered.
+// TestConnectionsThatADispatcherDoesNotKnowAnyMoreAreReplaced: no review fails, none is judged twice, and a review under way on an old
+// connection is answered.
 func TestConnectionsThatADispatcherDoesNotKnowAnyMoreAreReplaced(t *testing.T) {
 	m := newMesh(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

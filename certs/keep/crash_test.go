@@ -61,7 +61,7 @@ func names(t *testing.T, dir *keep.Dir) (names []string) {
 }
 
 // TestACrashAtAnyStepLosesNothing ends the process before each change of a file, from the first authority to the end of its replacement: the next
-// pass goes on, and ends with what a run without a crash ends with.
+// pass goes on, and its result equals the result of a run without a crash.
 func TestACrashAtAnyStepLosesNothing(t *testing.T) {
 	quiet := openDir(t, t.TempDir())
 	writes, changes := rotation(t, quiet, 0)

@@ -68,7 +68,7 @@ func TestTheKeyInADirectoryIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreNoPartOfASecretStay: temporary files of a crash, and what a volume of Kubernetes has.
+// TestFilesThatAreNoPartOfASecretStay: temporary files of a crash, and folders as in a volume of Kubernetes.
 func TestFilesThatAreNoPartOfASecretStay(t *testing.T) {
 	path := t.TempDir()
 	dir := openDir(t, path)

@@ -258,7 +258,7 @@ func TestAnAuthorityIsReplacedOnRequest(t *testing.T) {
 	wantWrites(t, w.run())
 }
 
-// TestTheNewAuthorityDoesNotIssueBeforeTheEntriesHaveIt: those that have the old one, not those of another mesh.
+// TestTheNewAuthorityDoesNotIssueBeforeTheEntriesHaveIt: entries that have the old one count, entries of another mesh do not.
 func TestTheNewAuthorityDoesNotIssueBeforeTheEntriesHaveIt(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -287,7 +287,7 @@ func TestTheNewAuthorityDoesNotIssueBeforeTheEntriesHaveIt(t *testing.T) {
 	w.after(7 * day)
 }
 
-// TestALeafThatLosesTheNewAuthorityStopsTheClock: what was waited for is waited for again.
+// TestALeafThatLosesTheNewAuthorityStopsTheClock: the overlap begins again.
 func TestALeafThatLosesTheNewAuthorityStopsTheClock(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -492,7 +492,7 @@ func followYears(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// take has a peer take a later content, at least the one of an overlap ago.
+// take has a peer take a later content, no older than the newest content from an overlap ago.
 func (w *world) take(p *peer, random *rand.Rand) {
 	history := w.history[p.name]
 	oldest := p.held

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
 )
 
-// annotation is that of the original a.
+// annotation is the touch annotation of the original a.
 func (w *world) annotation() string {
 	return w.originals[validatingKind+"/a"].GetAnnotations()[touch.Annotation]
 }

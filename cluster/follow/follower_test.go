@@ -205,7 +205,7 @@ webhooks:
 `, name))
 }
 
-// register makes the entries of the cluster those of the hooks in force.
+// register makes the entries of the cluster from the hooks in force.
 func (w *world) register() {
 	r, err := registration.Plan(w.live().Snapshot, "c", registration.Options{URL: "https://mesh.example.com"})
 	if err != nil {
@@ -273,7 +273,7 @@ func (*world) Reach(context.Context, string, *admissionregistrationv1.WebhookCli
 	return errors.New("the follower has its own")
 }
 
-// round is one round, with what it has checked.
+// round is one round whose checks of addresses have ended.
 func (w *world) round() map[string]ObjectStatus {
 	w.Helper()
 	var all []ObjectStatus
@@ -532,7 +532,7 @@ func TestTheBytesOfFollowedObjectsAreBounded(t *testing.T) {
 	}
 }
 
-// A cluster may make and delete objects without end: what is known of their addresses goes with them.
+// A cluster may make and delete objects without end: the checks of their addresses go with them.
 func TestTheAddressesOfAnObjectThatIsGoneAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.reachErr = errors.New("no route")

@@ -155,7 +155,7 @@ func TestADispatcherWithoutTheFileLetsAnotherWrite(t *testing.T) {
 	})
 }
 
-// TestADispatcherThatWaitsForAnotherAsksOnce: the file of the one that writes may be older for two minutes.
+// TestADispatcherThatWaitsForAnotherAsksOnce: the file of the dispatcher that writes may be older for two minutes.
 func TestADispatcherThatWaitsForAnotherAsksOnce(t *testing.T) {
 	first, second := string(authority(t).CertPEM), string(authority(t).CertPEM)
 	files := [2]string{filepath.Join(t.TempDir(), "one.crt"), filepath.Join(t.TempDir(), "two.crt")}
@@ -167,7 +167,7 @@ func TestADispatcherThatWaitsForAnotherAsksOnce(t *testing.T) {
 		passes(Interval)
 		two := server.keeps(t, "two", files[1])
 		passes(2 * time.Minute)
-		// The two objects, each time that the cluster was asked again for what it serves.
+		// The two objects, each time that the resources of the cluster were read again.
 		if n := server.writesOf("two"); n == 0 || n > 2*3 || server.bundles(t) != first {
 			t.Errorf("%d dry-run writes of a dispatcher that does not lead", n)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestEntriesThatAnOperatorOfTheClusterHasEmptiedStayEmpty: no dispatcher writes them before the annotation is gone from both objects,
-// neither the one that led nor another one, and each says why.
+// neither the leader nor another one, and each says why.
 func TestEntriesThatAnOperatorOfTheClusterHasEmptiedStayEmpty(t *testing.T) {
 	authorities := string(authority(t).CertPEM)
 	file := filepath.Join(t.TempDir(), "ca.crt")

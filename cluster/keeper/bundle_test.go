@@ -42,7 +42,7 @@ func TestTheBundleIsTheCertificatesOfTheFile(t *testing.T) {
 	}
 }
 
-// TestABadFileIsNoBundle: no bundle at all would have API servers trust those of their system.
+// TestABadFileIsNoBundle: without a bundle API servers would trust the authorities of their system.
 func TestABadFileIsNoBundle(t *testing.T) {
 	pair := authority(t)
 	cert := string(pair.CertPEM)

@@ -21,7 +21,7 @@ func keysOf(t *testing.T, lines ...string) *identity.CapabilityKeys {
 	return keys
 }
 
-// rotating is the task of a cluster whose capabilities are made, with its document. What it chooses is in the entries.
+// rotating is the task of a cluster whose capabilities are made, with its document. The entries show the capability that it chooses.
 type rotating struct {
 	*entries
 	t        *testing.T

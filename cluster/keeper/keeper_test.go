@@ -28,7 +28,7 @@ func kept(names ...string) []*kinds.Cluster {
 	return all
 }
 
-// TestAClusterThatDoesNotAnswerDelaysNoOther has one that hangs, and one that refuses at once.
+// TestAClusterThatDoesNotAnswerDelaysNoOther has a cluster that hangs, and another that refuses at once.
 func TestAClusterThatDoesNotAnswerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -86,7 +86,7 @@ func TestAClusterThatLeavesIsForgotten(t *testing.T) {
 	})
 }
 
-// running is a keeper of clusters until the test ends, and what replaces them.
+// running is a keeper of clusters until the test ends, and a function that replaces the clusters.
 func running(t *testing.T, clusters []*kinds.Cluster, api func(context.Context, string) error) (*Keeper, func([]*kinds.Cluster)) {
 	t.Helper()
 	next := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
 )
 
-// apiServer is an API server in memory, which stores what it is sent. Its clients have no connections, so that it lives in a bubble.
+// apiServer is an API server in memory, which stores the objects that it is sent. Its clients have no connections, so that it lives in a bubble.
 type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -100,7 +100,7 @@ func webhooksOf(object map[string]any) []any {
 	return all
 }
 
-// store puts an object in the place of the one that is there, nil for none.
+// store replaces an object; now is nil if there is none yet.
 func (s *apiServer) store(path string, now, sent map[string]any) {
 	s.version++
 	meta, generation := sent["metadata"].(map[string]any), 1

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
-// TestEntriesLackAHookUntilEachAPIServerCallsByThem plays what a dispatcher reads of the entries of a cluster.
+// TestEntriesLackAHookUntilEachAPIServerCallsByThem plays the reads of a cluster's entries by a dispatcher.
 func TestEntriesLackAHookUntilEachAPIServerCallsByThem(t *testing.T) {
 	one, two := snapshotOf(t, "a"), snapshotOf(t, "a", "b")
 	wider := snapshotOf(t, "a/pods+configmaps", "b")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestUsersAreToldOfEntriesWhoseConditionsAreDropped: each dispatcher says so while it is so, also one that does not write, and logs it once.
+// TestUsersAreToldOfEntriesWhoseConditionsAreDropped: each dispatcher reports it as long as it lasts, the leader or not, and logs it once.
 func TestUsersAreToldOfEntriesWhoseConditionsAreDropped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, file, string(authority(t).CertPEM))

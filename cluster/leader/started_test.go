@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// client-go starts the callback of a Lease that was gained in a goroutine, which may run after that of the loss.
+// client-go starts the callback for a gained Lease in a goroutine, which may run after the callback for its loss.
 func TestALeaseThatIsLostBeforeItsGainIsToldIsNotHeld(t *testing.T) {
 	c := New("a", Follow, slog.New(slog.DiscardHandler))
 	ctx, lose := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// recorder notes what tasks do. A task of a cluster in hanging ends when its channel is closed.
+// recorder notes the steps of tasks. A task of a cluster in hanging ends when its channel is closed.
 type recorder struct {
 	mu      sync.Mutex
 	lines   []string
@@ -31,7 +31,7 @@ func (r *recorder) note(what, cluster string, parameters int) {
 	r.lines = append(r.lines, fmt.Sprintf("%s %s%d", what, cluster, parameters))
 }
 
-// expect waits until all goroutines rest, and compares what was noted since the last call.
+// expect waits until all goroutines rest, and compares the lines since the last call.
 func (r *recorder) expect(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()

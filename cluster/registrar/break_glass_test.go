@@ -37,7 +37,7 @@ func wantedEntries() *registration.Registration {
 	return &registration.Registration{Mutating: mutating, Validating: validating}
 }
 
-// TestNothingIsWrittenDuringABreakGlassInTheCluster: one of the two objects is enough, also beside an object of another writer.
+// TestNothingIsWrittenDuringABreakGlassInTheCluster: either object is enough, also beside an object of another writer.
 func TestNothingIsWrittenDuringABreakGlassInTheCluster(t *testing.T) {
 	mutating, validating := entriesOfOperator(true, true)
 	foreign := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "portcullis"}}
@@ -62,7 +62,7 @@ func TestNothingIsWrittenDuringABreakGlassInTheCluster(t *testing.T) {
 	}
 }
 
-// TestABreakGlassThatBeginsDuringAWriteIsKept: the operator's write makes that of the mesh a conflict, and the mesh reads the object again.
+// TestABreakGlassThatBeginsDuringAWriteIsKept: the operator's write makes the mesh's a conflict, and the mesh reads the object again.
 func TestABreakGlassThatBeginsDuringAWriteIsKept(t *testing.T) {
 	mutating, before := entriesOfOperator(false, false)
 	client := fake.NewSimpleClientset(mutating, before)

@@ -16,7 +16,7 @@ import (
 func TestALeaseIsHeldByTheClockOfTheAPIServer(t *testing.T) {
 	const seconds = 30
 	for name, tt := range map[string]struct {
-		operator, dispatcher time.Duration // how far their clocks are behind that of the API server
+		operator, dispatcher time.Duration // how far their clocks are behind the API server's
 		written              time.Duration // how long ago the Lease was, by that
 		released             bool
 		want                 bool

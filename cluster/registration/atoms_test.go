@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// overlaps reports whether some request is one of both.
+// overlaps reports whether both atoms cover some request.
 func (a atom) overlaps(b atom) bool {
 	ar, as := splitResource(a[dimResource])
 	br, bs := splitResource(b[dimResource])

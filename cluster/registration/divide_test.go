@@ -26,7 +26,7 @@ type labelled struct {
 	of map[string]map[string]string
 }
 
-// versions are what the cluster serves in several.
+// versions are the resources that the cluster serves in several versions.
 func versions() families {
 	return familiesOf("apps/v1,apps/v1beta1 pods", "apps/v1beta1,apps/v1 pods/status", "apps/v1,apps/v1beta1 namespaces", "apps/v1,apps/v1beta1 namespaces/status",
 		"apps/v1,apps/v1beta1 nodes", "apps/v1,apps/v1beta1 nodes/status", "v1 pods", "v1 namespaces", "v1 nodes")
@@ -149,7 +149,7 @@ func (d dead) brings(stage admissionv1.Stage, r *admissionv1.AdmissionRequest, c
 	return entries
 }
 
-// check compares a request with what the API server alone would do.
+// check compares the handling of a request with the API server's alone.
 func (d dead) check(stage admissionv1.Stage, r *admissionv1.AdmissionRequest) {
 	native := d.native(stage, r)
 	entries := d.brings(stage, r, false)
@@ -220,8 +220,8 @@ func (p point) namedBy(h *match.Hook) bool {
 	})
 }
 
-// together are the fail-closed hooks of a stage that share an entry with those that name the request: step by step, those that name
-// something that one of them names.
+// together are the fail-closed hooks of a stage that share an entry: the hooks that name the request, and, step by step, the hooks
+// that name something which a hook so far names.
 func (d dead) together(stage admissionv1.Stage, r *admissionv1.AdmissionRequest) (all []*match.Hook) {
 	var reached []point
 	for _, scope := range []string{"Cluster", "Namespaced"} {

@@ -31,7 +31,7 @@ func editions(t *testing.T) []edition {
 	return all
 }
 
-// entriesOf are the validating entries that were made of a hook, beside one of each policy that stays.
+// entriesOf are the validating entries that were made of a hook and of two hooks that stay, with a failure policy each.
 func entriesOf(t *testing.T, e edition) []match.Entry {
 	t.Helper()
 	others := []*match.Hook{
@@ -43,8 +43,8 @@ func entriesOf(t *testing.T, e edition) []match.Entry {
 	return []match.Entry{match.NewEntry(match.EntryFailClosed, 1e9, others, nil), match.NewEntry(match.EntryFailOpen, 1e9, others, nil)}
 }
 
-// A request that both entries bring meets the hook, whichever configuration the entries were made from and whichever the
-// dispatchers judge by that answer the two: unless one of them judges by a configuration without the hook.
+// A request that both entries bring meets the hook, from whichever configuration the entries were made, and by whichever the two dispatchers
+// judge that answer them: unless a dispatcher judges by a configuration without the hook.
 func TestNoCombinationOfReplicasLeavesAHookOut(t *testing.T) {
 	all := editions(t)
 	for _, planned := range all {

@@ -64,7 +64,7 @@ func (s serving) Equivalents(r schema.GroupVersionResource, sub string) ([]conve
 	return nil, nil
 }
 
-// Convert implements match.Cluster: an object is what it is in.
+// Convert implements match.Cluster: an object has no content but its version and kind.
 func (serving) Convert(_ context.Context, _ []byte, to schema.GroupVersionKind) ([]byte, error) {
 	return object(to), nil
 }
@@ -73,7 +73,7 @@ func object(kind schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)
 }
 
-// request is what an API server sends when a client asks in one way and the entry sees it in another.
+// request is the request of an API server when a client asks in one way and the entry sees it in another.
 func request(operation, namespace string, asked, seen conversion.ResourceKind) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{
 		Uid: "u", Operation: operation, Name: "n", Namespace: namespace,
@@ -91,7 +91,7 @@ func messageResource(r schema.GroupVersionResource) *admissionv1.GroupVersionRes
 	return &admissionv1.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
 }
 
-// scene is hooks, the entries made of them, a cluster and what is known of it.
+// scene is hooks, the entries made of them, and a cluster as it is and as the mesh knows it.
 type scene struct {
 	t              *testing.T
 	hooks, entries *match.Snapshot
@@ -108,7 +108,7 @@ func asHooks(t *testing.T, r *registration.Registration) *match.Snapshot {
 	return compile(t, match.Input{Objects: []match.Object{{Mutating: r.Mutating}, {Validating: r.Validating}}})
 }
 
-// versionedFailOpen are resources that always fail open of what clusters serve.
+// versionedFailOpen are rules for served resources that always fail open.
 func (g generator) versionedFailOpen() []admissionregistrationv1.RuleWithOperations {
 	return g.failOpen([]string{"a", "a", "b", "*"}, []string{"things", "things", "things/scale", "things/*", "others", "*", "*/*", "*/scale"})
 }
@@ -230,8 +230,8 @@ func times(calls map[call]int) map[string]int {
 	return hooks
 }
 
-// served is what the clusters of random scenes serve; more is what they might serve, and less is what was known before
-// they were upgraded.
+// served are the resources in the clusters of random scenes: now are served, more might be, and less were known before an
+// upgrade.
 func served() (now, more, less families) {
 	now = familiesOf("a/v1,a/v2,b/v1 things", "b/v1,a/v1 things/scale", "a/v1,a/v2 others", "a/v1 singles", "b/v1 others")
 	more = familiesOf("c/v1,a/v1,a/v2,a/v3,b/v1 things", "b/v1,a/v1,a/v2 things/scale", "a/v0,a/v1,a/v2 others", "a/v1,c/v1 singles", "b/v1 others")
@@ -239,7 +239,7 @@ func served() (now, more, less families) {
 	return now, more, less
 }
 
-// versionedHooks are random hooks on what clusters serve, of both match policies.
+// versionedHooks are random hooks on served resources, of both match policies.
 func (g generator) versionedHooks() []match.Object {
 	var all []match.Object
 	for i := range 1 + g.IntN(5) {
@@ -258,7 +258,7 @@ func (g generator) versionedHooks() []match.Object {
 	return all
 }
 
-// random plans random hooks with what is known, and calls f for each scene.
+// random plans random hooks by the known resources, and calls f for each scene.
 func random(t *testing.T, known families, f func(s scene)) {
 	t.Helper()
 	rounds := citest.Rounds(20, 80, 800)
@@ -287,9 +287,9 @@ func random(t *testing.T, known families, f func(s scene)) {
 	}
 }
 
-// TestHooksAreCalledAsTheAPIServerAloneWouldCallThem has a plan that knows what the cluster serves: the entries together
-// call each hook that kube-apiserver would have called, once, in the version that it asks for, and no other; and each sees the
-// requests of its own policy alone, unless a hook names a version that is not served.
+// TestHooksAreCalledAsTheAPIServerAloneWouldCallThem has a plan that knows the resources of the cluster. The entries together call
+// each hook that kube-apiserver would have called, once, in the version that it asks for, and no other. Each sees the requests of
+// its own policy alone, unless a hook names a version that is not served.
 func TestHooksAreCalledAsTheAPIServerAloneWouldCallThem(t *testing.T) {
 	now, _, _ := served()
 	exact := 0
@@ -314,7 +314,7 @@ func TestHooksAreCalledAsTheAPIServerAloneWouldCallThem(t *testing.T) {
 	}
 }
 
-// namesOnlyServed reports whether every version that the hooks name of a resource is one that the cluster serves.
+// namesOnlyServed reports whether the cluster serves every version that the hooks name of a resource.
 func (s scene) namesOnlyServed() bool {
 	for _, h := range s.hooks.Hooks() {
 		for _, w := range words(h.Rules()) {

@@ -114,8 +114,8 @@ func withoutConditions(r *registration.Registration) *registration.Registration 
 	return r
 }
 
-// TestAnOldAPIServerMakesNoHookMissARequestThatAlwaysFailsOpen has one that drops matchConditions, as those before 1.28 do: each hook
-// is called as often as if nothing always failed open, and the fail-closed entry, which calls none of them, refuses while the mesh
+// TestAnOldAPIServerMakesNoHookMissARequestThatAlwaysFailsOpen has an API server that drops matchConditions, as those before 1.28
+// do. Each hook is called as often as if nothing always failed open. The fail-closed entry calls no hook and refuses while the mesh
 // is dead.
 func TestAnOldAPIServerMakesNoHookMissARequestThatAlwaysFailsOpen(t *testing.T) {
 	now, _, _ := served()
@@ -133,8 +133,8 @@ func TestAnOldAPIServerMakesNoHookMissARequestThatAlwaysFailsOpen(t *testing.T) 
 	})
 }
 
-// TestNoHookMissesARequestWhileTheEntriesHaveAnotherListThanTheMesh has the list of what always fails open changed, and the entries
-// not yet made again. Each hook is called once, and with an API server that drops matchConditions at least once.
+// TestNoHookMissesARequestWhileTheEntriesHaveAnotherListThanTheMesh changes the list of always fail-open resources, and does not make
+// the entries again. Each hook is called once, and with an API server that drops matchConditions at least once.
 func TestNoHookMissesARequestWhileTheEntriesHaveAnotherListThanTheMesh(t *testing.T) {
 	now, _, _ := served()
 	random(t, now, func(s scene) {

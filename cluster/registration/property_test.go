@@ -58,7 +58,7 @@ func (w world) check() {
 		if stage == mutate {
 			// The whole chain runs in one entry. It fails closed if a fail-closed hook selects the request, and not unless the rules of one cover it.
 			open = kept && len(matching) > 0 && !slices.ContainsFunc(covering, failsClosed)
-			// An entry for other namespaces may have the rules of a fail-closed hook, which are wider than those of the hooks that it is for.
+			// An entry for other namespaces may have the rules of a fail-closed hook, which are wider than the rules of its own hooks.
 			mayOpen = kept && len(covering) > 0 && !slices.ContainsFunc(matching, failsClosed)
 			reinvokes := func(h *match.Hook) bool { return strings.Contains(h.ID.Name, ".reinvoke") }
 			if n := len(slices.DeleteFunc(w.matching(w.entries, stage), reinvokes)); n > 1 || n == 0 && kept && len(matching) > 0 {
@@ -72,7 +72,7 @@ func (w world) check() {
 	}
 }
 
-// exempt is what exempts the request; empty for nothing.
+// exempt returns the bypass that exempts the request; empty for none.
 func (w world) exempt() (by, name string) { return w.hooks.Bypass("prod-1").Of(w.request, time.Now()) }
 
 // see checks the entries of a name, which are several where fail-closed hooks differ: one has to see the request if must, and none may unless may.
@@ -96,11 +96,11 @@ func (w world) matching(s *match.Snapshot, stage admissionv1.Stage) []*match.Hoo
 		if d.Err != nil && s == w.entries {
 			w.t.Fatal(d.Err)
 		}
-		return !d.Match && d.Err == nil // one that fails to match refuses the request
+		return !d.Match && d.Err == nil // a condition that fails refuses the request
 	})
 }
 
-// alwaysFailsOpen says again what a request is that always fails open, in its words.
+// alwaysFailsOpen is a second implementation of match.Bypass.FailOpen for a request.
 func alwaysFailsOpen(b *match.Bypass, r *admissionv1.AdmissionRequest) bool {
 	if b == nil {
 		return false
@@ -159,7 +159,7 @@ func conditions() []string {
 	}
 }
 
-// bypass is that of the cluster, in half of the cases.
+// bypass is the bypass of the cluster, in half of the cases.
 func (g generator) bypass() *match.Bypass {
 	if g.IntN(2) == 0 {
 		return nil

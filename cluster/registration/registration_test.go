@@ -53,7 +53,7 @@ func TestPlanOfRealisticConfigurations(t *testing.T) {
 type hook struct {
 	kind, name, policy, effects, reinvocation string
 	exact                                     bool   // matchPolicy
-	namespace                                 string // the only one that is selected; empty for all
+	namespace                                 string // the only namespace that is selected; empty for all
 	namespaces, objects                       string // selectors, as kubectl reads them; empty for all
 	rules                                     string // as rule reads them
 	timeout                                   int

@@ -29,7 +29,7 @@ func naming(groups, versions, resources int) string {
 	return fmt.Sprintf("CREATE:%s:%s:%s:Namespaced", wordsOf("g", groups), wordsOf("v", versions), wordsOf("r", resources))
 }
 
-// TestAPlanIsExactWithinTheLimitsOfTheConfiguration: of what config accepts, entries have the rules of the hooks.
+// TestAPlanIsExactWithinTheLimitsOfTheConfiguration: for a configuration that config accepts, entries have the rules of the hooks.
 func TestAPlanIsExactWithinTheLimitsOfTheConfiguration(t *testing.T) {
 	s := hooks(t, hook{name: "a", kind: "validating", policy: "Fail", exact: true, rules: naming(100, 1, 100)})
 	r := plan(t, s, options())
@@ -41,7 +41,7 @@ func TestAPlanIsExactWithinTheLimitsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestAPlanOfMoreThanThereMayBeHasWildcards: the planner has not read what the configuration was accepted by.
+// TestAPlanOfMoreThanThereMayBeHasWildcards: the planner does not rely on the limits that the configuration was checked against.
 func TestAPlanOfMoreThanThereMayBeHasWildcards(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rules []string
@@ -81,8 +81,8 @@ func TestAPlanOfMoreThanThereMayBeHasWildcards(t *testing.T) {
 	}
 }
 
-// TestTheWorkOfAPlanGrowsWithTheConfigurationAndHasABound counts what a plan holds. Hooks name versions that are the same, in fail-open
-// hooks of each match policy, which is the most that a plan can make of them.
+// TestTheWorkOfAPlanGrowsWithTheConfigurationAndHasABound counts the atoms of a plan. Fail-open hooks of each match policy name versions
+// that are the same, which makes the largest plans.
 func TestTheWorkOfAPlanGrowsWithTheConfigurationAndHasABound(t *testing.T) {
 	of := func(n int, rules string) *match.Snapshot {
 		var list []hook
@@ -150,7 +150,7 @@ func TestWiderPlansLoseNoRequestAndShareNone(t *testing.T) {
 	}
 }
 
-// checkWider checks an entry that may bring more: what hooks want comes once, and by an entry that fails closed if they do.
+// checkWider checks entries that may bring more: a request that hooks want comes once, by a fail-closed entry if they fail closed.
 func (w world) checkWider() {
 	if excluded(w.request) || w.request.GetNamespace() == "portcullis-system" {
 		return

@@ -22,7 +22,7 @@ func withShadow(t *testing.T, list ...hook) *match.Snapshot {
 }
 
 // TestAHookInShadowMakesNoEntryFailClosed has a hook in shadow that would fail closed: a request of its own goes to the
-// entry that lets pass what the mesh cannot judge, and one that another hook refuses stays with the other.
+// fail-open entry, and a request that another hook refuses stays with the fail-closed one.
 func TestAHookInShadowMakesNoEntryFailClosed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hooks []hook

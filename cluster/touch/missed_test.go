@@ -18,7 +18,7 @@ import (
 	listers "k8s.io/client-go/listers/admissionregistration/v1"
 )
 
-// resync is that of kube-apiserver's informers (CreateConfig, k8s.io/kubernetes/pkg/controlplane/apiserver).
+// resync is the interval of kube-apiserver's informers (CreateConfig, k8s.io/kubernetes/pkg/controlplane/apiserver).
 const resync = 10 * time.Minute
 
 // TestKubeAPIServerMissesAChangeUntilTheNextOne has its code compile the webhooks of a list from before a change, and end after it.
@@ -109,7 +109,7 @@ func watching(t *testing.T, c *fake.Clientset) (generic.Source, *slowLister) {
 	return source, slow
 }
 
-// slowFactory is a factory whose lister of validating webhook configurations holds what it has listed.
+// slowFactory is a factory whose lister of validating webhook configurations holds its result back.
 type slowFactory struct {
 	informers.SharedInformerFactory
 

@@ -72,8 +72,8 @@ func start(t *testing.T) *running {
 
 func (m *running) file(name string) string { return filepath.Join(m.dir, name) }
 
-// configure writes what `dev` reads beside its samples: a hook that nobody answers, one in shadow, one that may be called before its
-// turn, and a cluster with all that has an end.
+// configure writes documents for `dev` beside its samples: a hook that no host serves, a hook in shadow, a hook that may be called before
+// its turn, and a cluster with everything that expires.
 func (m *running) configure() {
 	m.t.Helper()
 	if err := os.MkdirAll(m.file("config"), 0o700); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// targetLabels are those that Prometheus adds to each series, and le that of buckets.
+// targetLabels are the labels that Prometheus adds to each series, and le, the label of buckets.
 var targetLabels = []string{"job", "instance", "namespace", "pod", "le", model.MetricNameLabel}
 
 // atTimes are metrics without series most of the time, with their labels, and when they have some.
@@ -64,7 +64,7 @@ func knownOf(families map[string]*dto.MetricFamily) known {
 	return k
 }
 
-// check returns what an expression names, or selects, that no metric has.
+// check returns an error for each metric, label and value in an expression that no metric has.
 func (k known) check(expr parser.Expr) (errs []error) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		switch n := node.(type) {

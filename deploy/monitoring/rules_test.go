@@ -62,7 +62,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// ruleTests is what is used of the format of `promtool test rules`.
+// ruleTests has the used fields of the format of `promtool test rules`.
 type ruleTests struct {
 	RuleFiles          []string       `yaml:"rule_files"`
 	EvaluationInterval model.Duration `yaml:"evaluation_interval"`

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objectOf is the only object of a kind that a chart makes, or the one of a name.
+// objectOf decodes the object of a kind and a name that a chart makes.
 func objectOf(t *testing.T, r *Rendered, kind, name string, into any) {
 	t.Helper()
 	for _, o := range r.Objects {

@@ -17,7 +17,7 @@ var (
 	codeSpan   = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?::[^`]*)?`")
 )
 
-// otherNames begin like names of objects, and are those of something else.
+// otherNames begin like names of objects, and name something else.
 var otherNames = []string{
 	"portcullis-mesh",      // in addresses of the repository
 	"portcullis-system",    // the namespace
@@ -86,7 +86,7 @@ func TestPagesNameWhatTheChartMakes(t *testing.T) {
 	}
 }
 
-// TestPagesNameValuesThatThereAre: a value that pages name is one of values.yaml.
+// TestPagesNameValuesThatThereAre: values.yaml has each value that pages name.
 func TestPagesNameValuesThatThereAre(t *testing.T) {
 	all := pages(t)
 	for page, chart := range map[string]string{

@@ -34,7 +34,7 @@ func TestTheChartGrantsWhatTheManifestsGrant(t *testing.T) {
 	}
 }
 
-// rules are those of Roles and ClusterRoles, by kind and name.
+// rules are the rules of Roles and ClusterRoles, by kind and name.
 func rules(t *testing.T, documents string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	byName := map[string][]rbacv1.PolicyRule{}

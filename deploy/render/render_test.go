@@ -152,7 +152,7 @@ func TestTheManifestOfCertificatesIsThatOfTheChart(t *testing.T) {
 	}
 }
 
-// TestNotesNameWhatIsThere: the names of the notes are those of the objects.
+// TestNotesNameWhatIsThere: the notes name objects of the chart.
 func TestNotesNameWhatIsThere(t *testing.T) {
 	rendered, err := render(t, "fullnameOverride=mesh", "store.kind=embedded", "replicas=1")
 	if err != nil {

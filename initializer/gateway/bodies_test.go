@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/gateway"
 )
 
-// answering is a service that does what a test says.
+// answering is a service whose methods the test writes.
 type answering struct {
 	initializerv1.UnimplementedInitializerServiceServer
 
@@ -55,7 +55,7 @@ func serving(t *testing.T, s answering) *gateway.Gateway {
 	return g
 }
 
-// TestBodiesInFlightAreBounded: a caller that sends its bodies slowly gets half of all, and half of what is left is there for the next.
+// TestBodiesInFlightAreBounded: a caller that sends its bodies slowly gets half of all places, and the next caller half of the rest.
 func TestBodiesInFlightAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serving(t, answering{})
@@ -88,7 +88,7 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 				t.Errorf("%s, a request without a body: %d %s", caller.who, w.Code, w.Body)
 			}
 		}
-		// The first has what it leaves free beside the second again when it is down to 11: with 12, as much is free.
+		// A caller holds at most as many as it leaves free. Beside the second, the first has a place again once it holds 11.
 		for i := range gateway.MaxBodies/2 - 11 {
 			_ = bodies[i].Close()
 			synctest.Wait()

@@ -26,7 +26,7 @@ import (
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// initialize is what a controller does with an object that it is the first to initialize.
+// initialize is a controller's work on an object that waits for it first.
 func initialize(ctx context.Context, c dynamic.Interface, o *unstructured.Unstructured, annotation string) error {
 	o = o.DeepCopy()
 	annotations := o.GetAnnotations()
@@ -37,7 +37,7 @@ func initialize(ctx context.Context, c dynamic.Interface, o *unstructured.Unstru
 	return err
 }
 
-// TestAControllerOfClientGo: a controller with a dynamic informer initializes what another dispatcher holds, goes on when its
+// TestAControllerOfClientGo: a controller with a dynamic informer initializes objects that another dispatcher holds, goes on when its
 // dispatcher stops and the next one does not know its version, and sees each object come and go.
 func TestAControllerOfClientGo(t *testing.T) {
 	for _, watchList := range []bool{false, true} {
@@ -192,7 +192,7 @@ func TestAClientOfClientGo(t *testing.T) {
 	if _, err := m.dynamic(m.clientConfig(a, "nobody")).Resource(pods).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a list of somebody without a grant: %v", err)
 	}
-	// A dispatcher that was not there then does not know what has happened since.
+	// A dispatcher that started later does not know the events since.
 	if _, err := m.dynamic(m.controller(m.dispatcher(), "one")).Resource(pods).Watch(ctx, metav1.ListOptions{ResourceVersion: staged.GetResourceVersion()}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("a watch from long ago: %v", err)
 	}

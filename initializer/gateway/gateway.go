@@ -1,7 +1,7 @@
 // Package gateway serves InitializerService as JSON with the paths of Kubernetes: below /v1/clusters/CLUSTER/staged/ an object is
 // read, listed, watched, replaced, patched and deleted as an API server would have it, so that a controller written with client-go
 // initializes objects. An object there has metadata.initializers as in Kubernetes 1.7, and its name, uid, resourceVersion and
-// creationTimestamp are those of staging.
+// creationTimestamp come from staging.
 //
 // It makes no decision: each request becomes a call of the service in this process, with the identity of the certificate. An object
 // that is written is passed on without the fields that staging shows in it. A [Gateway] may be used concurrently.

@@ -38,7 +38,7 @@ const (
 	second   = "second.example.com"
 )
 
-// mesh are dispatchers with one etcd. The identities that they know are those of grants.
+// mesh are dispatchers with one etcd. grants has the identities that they know.
 type mesh struct {
 	*grants
 
@@ -69,7 +69,7 @@ func newMesh(t *testing.T) *mesh {
 	}}}
 }
 
-// grants are what a configuration would grant.
+// grants are the grants of a configuration.
 type grants struct {
 	mu   sync.Mutex
 	of   map[string]service.Access
@@ -199,7 +199,7 @@ func callerOf(ctx context.Context) (who identity.Peer) {
 	return who
 }
 
-// clientConfig is what a controller written with client-go is given: where staged objects are, and who it is.
+// clientConfig is the configuration of a controller written with client-go: the path of staged objects, and its identity.
 func (m *mesh) clientConfig(d *dispatcher, who string) *rest.Config {
 	m.t.Helper()
 	pair := m.pair(who)
@@ -210,7 +210,7 @@ func (m *mesh) clientConfig(d *dispatcher, who string) *rest.Config {
 	}
 }
 
-// controller is clientConfig of one who wants to see what is not initialized.
+// controller is clientConfig for a client that also wants uninitialized objects.
 func (m *mesh) controller(d *dispatcher, who string) *rest.Config {
 	config := m.clientConfig(d, who)
 	config.Wrap(initializers.IncludeUninitialized)

@@ -51,7 +51,7 @@ type list struct {
 	Items      []json.RawMessage `json:"items"`
 }
 
-// list answers with the objects one by one, so that one of them is in memory as JSON at a time.
+// list answers with the objects one by one, so that a single object is in memory as JSON at a time.
 func (g *Gateway) list(ctx context.Context, a *answer, q *query) error {
 	found, err := g.o.Service.List(ctx, a.target.list())
 	if err != nil {

@@ -57,7 +57,7 @@ func parse(raw []byte) (p parts, err error) {
 	return p, nil
 }
 
-// object reads an object; one that is absent or null is empty.
+// object reads an object; an absent object or null is empty.
 func object(raw []byte) (document, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return document{}, nil
@@ -69,7 +69,7 @@ func object(raw []byte) (document, error) {
 	return d, nil
 }
 
-// raw writes the object. The parts are those of parse, perhaps changed.
+// raw writes an object from the parts that parse returned, perhaps changed.
 func (p parts) raw() ([]byte, error) {
 	if err := p.metadata.put("annotations", p.annotations, len(p.annotations) > 0 || p.metadata["annotations"] != nil); err != nil {
 		return nil, err
@@ -137,8 +137,8 @@ func encode(o *initializerv1.StagedObject) ([]byte, error) {
 	return p.raw()
 }
 
-// decode reads an object that a caller writes in place of a staged one: without the fields that encode has added, and with those
-// that it has replaced. resourceVersion is that of the object.
+// decode reads an object that a caller writes in place of a staged one. It drops the fields that encode has added, and restores the
+// fields that encode has replaced. The resourceVersion is the body's.
 func decode(now *initializerv1.StagedObject, body []byte) (*initializerv1.UpdateRequest, error) {
 	before, err := parse(now.GetObject().GetRaw())
 	if err != nil {
@@ -257,7 +257,7 @@ func userInfo(u *admissionv1.UserInfo) authenticationv1.UserInfo {
 	return out
 }
 
-// labelsOf are the labels of an object; none of one that has no good ones.
+// labelsOf are the labels of an object; none if they are invalid.
 func labelsOf(raw []byte) (all map[string]string) {
 	if p, err := parse(raw); err == nil {
 		_ = json.Unmarshal(p.metadata["labels"], &all)

@@ -22,7 +22,7 @@ const (
 	maxWatch = time.Hour
 )
 
-// Serves reports whether a path is one of this package.
+// Serves reports whether this package serves a path.
 func Serves(path string) bool {
 	rest, ok := strings.CutPrefix(path, clustersPrefix)
 	if !ok {
@@ -101,7 +101,7 @@ func (t target) list() *initializerv1.ListRequest {
 	return &initializerv1.ListRequest{Cluster: t.cluster, Resource: t.resource, Namespace: t.namespace}
 }
 
-// query is the part of a query that counts here. What else Kubernetes knows (limit, continue, fieldManager, ...) changes nothing.
+// query has the parameters that count here. The other parameters of Kubernetes (limit, continue, fieldManager, ...) change nothing.
 type query struct {
 	uninitialized   bool // those that are not initialized, too
 	watch           bool
@@ -174,7 +174,7 @@ func (q *query) selects(o *initializerv1.StagedObject) bool {
 	return q.labels.Empty() || q.labels.Matches(labels.Set(labelsOf(o.GetObject().GetRaw())))
 }
 
-// details names what the path names, as errors of Kubernetes do.
+// details names the object or resource of the path, as errors of Kubernetes do.
 func (t target) details() *metav1.StatusDetails {
 	return &metav1.StatusDetails{Name: t.name, Group: t.resource.GetGroup(), Kind: t.resource.GetResource()}
 }

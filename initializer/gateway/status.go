@@ -80,7 +80,7 @@ func statusOf(err error, t target) *metav1.Status {
 	}, t)
 }
 
-// detailed adds what an answer is about.
+// detailed adds the object or resource of an answer, and when to try again.
 func detailed(s *metav1.Status, t target) *metav1.Status {
 	if s.Details == nil && t.resource != nil {
 		s.Details = t.details()

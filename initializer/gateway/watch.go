@@ -52,7 +52,7 @@ type events struct {
 	answer *answer
 	query  *query
 
-	mu    sync.Mutex // guards what follows, and the answer: the service may leave a Send behind
+	mu    sync.Mutex // guards the fields below, and the answer: the service may leave a Send behind
 	ended bool
 	shown map[string]bool // uids of the objects that were sent and not taken back; of a watch with a selector
 }
@@ -114,7 +114,7 @@ func (e *events) event(m *initializerv1.WatchResponse) (kind string, object json
 	return kind, object, err
 }
 
-// selected is the type of an event for a reader who sees what the query selects alone: an object comes and goes with its labels.
+// selected is the type of an event for a reader who sees only the objects that the query selects: an object comes and goes with its labels.
 func (e *events) selected(kind string, o *initializerv1.StagedObject) string {
 	if e.query.uninitialized && e.query.labels.Empty() && e.query.fields.Empty() {
 		return kind
@@ -181,7 +181,7 @@ func (e *events) close() {
 	e.ended = true
 }
 
-// apiVersion is that of the objects of the path.
+// apiVersion is the apiVersion of the objects of the path.
 func (t target) apiVersion() string {
 	return schema.GroupVersion{Group: t.resource.GetGroup(), Version: t.resource.GetVersion()}.String()
 }

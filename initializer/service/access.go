@@ -55,7 +55,7 @@ func (a Access) equal(b Access) bool {
 	})
 }
 
-// view decides what a caller sees.
+// view decides which objects a caller sees.
 type view struct {
 	Access
 
@@ -141,7 +141,7 @@ func (v *view) whole(o *initializerv1.StagedObject) *initializerv1.StagedObject 
 	return out
 }
 
-// shallow is a copy that shares what the messages in it hold.
+// shallow is a copy that shares the messages in it.
 func shallow(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	out := &initializerv1.StagedObject{}
 	o.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, value protoreflect.Value) bool {

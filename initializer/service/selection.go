@@ -42,7 +42,7 @@ func (s selection) message(e staged.Event) *initializerv1.WatchResponse {
 		return bookmark(strconv.FormatInt(e.Revision, 10))
 	}
 	gone, added := e.Type == initializerv1.EventType_EVENT_TYPE_DELETED, e.Type == initializerv1.EventType_EVENT_TYPE_ADDED
-	unknown := e.Previous == nil && !added // what the reader was sent before it came back
+	unknown := e.Previous == nil && !added // the reader may have been sent the object before it came back
 	before := e.Previous != nil && s.has(e.Previous)
 	switch now := !gone && s.has(e.Object); {
 	case now && (before || unknown):

@@ -37,7 +37,7 @@ func viewing(a Access) *view {
 	return &view{Access: a, now: func() time.Time { return time.Unix(1000, 0) }}
 }
 
-// TestMessage: a reader is told of what it sees, and when it sees something no more.
+// TestMessage: a reader receives the changes of objects that it sees, and learns when it sees an object no more.
 func TestMessage(t *testing.T) {
 	granted, role := viewing(Access{Initializers: []Initializer{{Pending: "a", Clusters: []string{"c"}}}}), viewing(Access{Reader: true})
 	elsewhere := viewing(Access{Initializers: []Initializer{{Pending: "a", Clusters: []string{"d"}}}})

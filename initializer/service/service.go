@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// Bounds of what callers keep busy. One identity has no more of either than it leaves free for the others.
+// Bounds of calls and streams. One identity has no more of either than it leaves free for the others.
 const (
 	// MaxCalls bounds the calls in flight, of all methods and listeners.
 	MaxCalls = 256

@@ -164,7 +164,7 @@ func TestBookmarks(t *testing.T) {
 		r.read <- struct{}{}
 		return <-r.got
 	}
-	for range 3 { // the first one ends what was there at the beginning
+	for range 3 { // the first one ends the objects from the beginning
 		if got := next(marked); !strings.HasPrefix(got, "bookmark ") {
 			t.Errorf("%q", got)
 		}

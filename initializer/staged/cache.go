@@ -171,7 +171,7 @@ func (c *cache) list(all []*entry, revision int64) {
 		}
 	}
 	c.advanceLocked(revision)
-	for key := range c.waiters { // what came and went between two lists is no change
+	for key := range c.waiters { // a key that came and went between two lists has no change
 		c.wakeLocked(key)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
 
-// have is the entry of a key that was made and set at revisions. Its hold is that of the first one.
+// have is the entry of a key that was made and set at revisions. Its lease is 1.
 func have(key string, made, set int64) *entry {
 	return &entry{key: key, lease: 1, made: made, set: set, object: &initializerv1.StagedObject{
 		Key: &initializerv1.StagedKey{Name: key}, Uid: fmt.Sprint(key, made), ResourceVersion: formatVersion(set),
@@ -40,7 +40,7 @@ func drain(w *Watcher) (out []string) {
 	}
 }
 
-// What a second list shows to have happened since the first one, which is a and b, made at 2 and 3, at revision 10.
+// A second list shows the changes since the first one, which is a and b, made at 2 and 3, at revision 10.
 func TestListsAreCompared(t *testing.T) {
 	for name, test := range map[string]struct {
 		list     []*entry
@@ -84,7 +84,7 @@ func TestAnOlderEtcdEndsAllWatches(t *testing.T) {
 	}
 }
 
-// An object that cannot be read is as one that is not there, and is an object again when it can.
+// An unreadable object counts as missing, and as an object again once it can be read.
 func TestUnreadableObjects(t *testing.T) {
 	c := newCache()
 	c.list(nil, 1)
@@ -124,8 +124,8 @@ func TestDeletionsAreForgotten(t *testing.T) {
 	}
 }
 
-// Whenever a watch begins, and from whatever version a reader has seen, it ends with what there is: random changes, and lists in the
-// place of some of them.
+// A reader ends with all existing objects, whenever its watch begins and from any version that it has seen: random changes, and lists
+// in the place of some changes.
 func TestAReaderThatGoesOnHasEverything(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -184,7 +184,7 @@ func TestAReaderThatGoesOnHasEverything(t *testing.T) {
 			}
 			r := readers[random.IntN(len(readers))]
 			take(r, random.IntN(6))
-			if random.IntN(4) == 0 && r.seen >= c.oldest { // it goes on from what it has seen
+			if random.IntN(4) == 0 && r.seen >= c.oldest { // it goes on from the version that it has seen
 				c.endLocked(r.w, nil)
 				missed := c.sinceLocked(r.seen)
 				r.w = subscribe(c, r.seen)

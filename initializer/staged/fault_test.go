@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
-// A dispatcher that is cut off from etcd, while others write and etcd drops its history, tells its watches what they have missed.
+// A dispatcher that is cut off from etcd, while others write and etcd drops its history, tells its watches the missed changes.
 func TestAWatchGoesOnAfterACut(t *testing.T) {
 	citest.Gate(t, "waits for watches of an etcd that is cut off: 6 s")
 	t.Parallel()
@@ -183,7 +183,7 @@ func retriedList(t *testing.T, s *staged.Store) (all []*initializerv1.StagedObje
 	return all
 }
 
-// What has no lease, and what is older than any review, is deleted; clocks may differ by a minute.
+// Objects without a lease, and objects older than any review, are deleted; clocks may differ by a minute.
 func TestRepair(t *testing.T) {
 	client := etcd(t)
 	registry := prometheus.NewPedanticRegistry()
@@ -234,7 +234,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// metrics is what a registry shows, a line for each series.
+// metrics are the metrics of a registry, a line for each series.
 func metrics(t *testing.T, registry *prometheus.Registry) (lines []string) {
 	t.Helper()
 	families, err := registry.Gather()

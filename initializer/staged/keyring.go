@@ -49,9 +49,9 @@ type Keyring struct {
 	failure string // of the last read, so that each is logged once
 }
 
-// keys are those of one version of the file.
+// keys are the keys in one version of the file.
 type keys struct {
-	writes string // name of the one that encrypts
+	writes string // name of the key that encrypts
 	byName map[string]cipher.AEAD
 }
 
@@ -67,7 +67,7 @@ func OpenKeyring(file string, logger *slog.Logger) (*Keyring, error) {
 	return k, nil
 }
 
-// Run reads the file again until ctx ends. What cannot be read is logged once, and the last keys stay in use.
+// Run reads the file again until ctx ends. An error is logged once, and the last keys stay in use.
 func (k *Keyring) Run(ctx context.Context) error {
 	t := time.NewTicker(keysInterval)
 	defer t.Stop()

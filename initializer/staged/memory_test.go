@@ -38,7 +38,7 @@ func listed(t *testing.T, s *staged.Store) (names []string, objects []*initializ
 	return names, objects
 }
 
-// booked waits until a ledger has so much: the garbage collector finds what is not used any more.
+// booked waits until a ledger has so much: the garbage collector finds unused objects.
 func booked(t *testing.T, l *memory.Ledger, want int64) {
 	t.Helper()
 	for late := time.Now().Add(patience); l.InUse() != want; runtime.GC() {
@@ -49,7 +49,7 @@ func booked(t *testing.T, l *memory.Ledger, want int64) {
 	}
 }
 
-// bookedFor is what the one object is booked with that a store has.
+// bookedFor is the number of bytes that a store books for its only object.
 func bookedFor(t *testing.T, writer *staged.Store, o staged.Options) int64 {
 	t.Helper()
 	o.Memory = ledgerOf(t, 1<<30)

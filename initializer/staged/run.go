@@ -127,7 +127,7 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 	return answer, nil
 }
 
-// entryOf decodes what etcd has.
+// entryOf decodes a key of etcd with its value.
 func (s *Store) entryOf(kv *mvccpb.KeyValue) *entry {
 	e := &entry{key: string(kv.Key), lease: LeaseID(kv.Lease), made: kv.CreateRevision, set: kv.ModRevision}
 	var full *memory.FullError // a metric counts these

@@ -2,7 +2,7 @@
 //
 // Each object is under a lease of its own, so that it disappears when its dispatcher does not end the hold. Every write is a
 // compare-and-swap on the revision of the key. [Store.Run] lists and watches all objects of all dispatchers once; List, Watch
-// and Wait read what it has, so that an object is in memory once, however many read it.
+// and Wait read its copy, so that an object is in memory once, however many read it.
 //
 // The package does not know which changes are allowed: package initializer does. An object that is returned, or that was given to
 // the store, is never written again. A [Store] may be used concurrently.
@@ -35,7 +35,7 @@ var (
 	ErrUnreadable = errors.New("a staged object cannot be read")
 	// ErrUnavailable: etcd did not answer, or has refused a write for a reason that is not the caller's.
 	ErrUnavailable = errors.New("etcd does not answer")
-	// ErrTooOld: what happened after a version is not known any more. List, and watch from there.
+	// ErrTooOld: the events after a version are not known any more. List, and watch from there.
 	ErrTooOld = errors.New("the resource version is too old")
 	// ErrSlow: the reader of a watch has not taken its events in time. List, and watch from there.
 	ErrSlow = errors.New("the reader of the watch is too slow")
@@ -45,7 +45,7 @@ var (
 
 // ExistsError is the error of Create when there is an object of this key.
 type ExistsError struct {
-	// Object is the one that is there.
+	// Object is the existing object.
 	Object *initializerv1.StagedObject
 }
 
@@ -79,7 +79,7 @@ type Options struct {
 	Now func() time.Time
 	// Metrics registers the instruments; nil means none.
 	Metrics prometheus.Registerer
-	// Logger receives what etcd refuses, and objects that cannot be read; nil logs nothing.
+	// Logger receives failures of etcd, and objects that cannot be read; nil logs nothing.
 	Logger *slog.Logger
 }
 

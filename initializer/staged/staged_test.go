@@ -18,10 +18,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// patience bounds what a slow machine may take.
+// patience bounds the wait for a slow machine.
 const patience = 2 * time.Minute
 
-// ttl is that of leases that no test waits for.
+// ttl is the time of leases whose end no test waits for.
 const ttl = time.Hour
 
 // etcd starts one, which ends with the test.
@@ -101,7 +101,7 @@ func equal(t *testing.T, what string, want, got any) {
 	}
 }
 
-// What one dispatcher writes every other one reads, and who writes from an older version is told so.
+// Every other dispatcher reads the writes of one, and refuses a write from an older version.
 func TestWrites(t *testing.T) {
 	client := etcd(t)
 	one, other := open(t, staged.Options{Client: client}), open(t, staged.Options{Client: client})

@@ -94,7 +94,7 @@ func TestAWatchTellsEveryChange(t *testing.T) {
 	}
 	w.Bookmark()
 
-	// Later, and from another dispatcher: the latest of each object, and deletions of what was there.
+	// Later, and from another dispatcher: the latest of each object, and the deletions of earlier objects.
 	expect(t, watch(t, other, version, 1), "ADDED q {}", "DELETED p ", "ADDED p {}")
 	expect(t, watch(t, s, fmt.Sprint(last.Revision-1), 1), "ADDED p {}")
 	now := watch(t, s, "", 1)

@@ -16,7 +16,7 @@ type Event struct {
 	// Object is the object after the change. When it was deleted it is the object before, with the version of the deletion; it has
 	// neither object nor creator if it was deleted before the watch began. A bookmark has none.
 	Object *initializerv1.StagedObject
-	// Previous is the object before the change; nil for one that was added, and for what happened before the watch began.
+	// Previous is the object before the change; nil for an added object, and for the events from before the watch began.
 	Previous *initializerv1.StagedObject
 	// Revision is the version of the change, which a watch may go on from.
 	Revision int64
@@ -58,8 +58,8 @@ func (w *Watcher) Stop() {
 }
 
 // Watch returns the changes after a version that List or an event has given; an empty version is now. A reader that is more than
-// buffer events behind loses its watch. What happened to an object before the watch began is sent as one event. The caller ends the
-// watch with Stop.
+// buffer events behind loses its watch. The changes of an object from before the watch began are sent as one event. The caller ends
+// the watch with Stop.
 //
 // Errors: ErrTooOld, ErrStopped, ErrUnavailable.
 func (s *Store) Watch(ctx context.Context, after string, buffer int) (*Watcher, error) {
@@ -135,7 +135,7 @@ func (s *Store) List(ctx context.Context) ([]*initializerv1.StagedObject, string
 	return objects, formatVersion(c.revision), nil
 }
 
-// Wait returns an object when it has another version than that of o, which Create, Update or Wait has returned.
+// Wait returns an object when its version differs from o's, which Create, Update or Wait has returned.
 //
 // Errors: ErrNotFound when it was deleted, ErrStopped, ErrUnreadable, or the cause of the end of ctx.
 func (s *Store) Wait(ctx context.Context, o *initializerv1.StagedObject) (*initializerv1.StagedObject, error) {
