@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Allowance is what the work on the objects of one review may take: a context beside a lease of package memory is one. nil is no
-// bound.
+// Allowance bounds the time and the memory of the work on the objects of one review: a context and a lease of package memory. nil sets no bound.
 type Allowance interface {
 	// Err returns why the work has to stop, and is nil while it may go on.
 	Err() error

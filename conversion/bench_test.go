@@ -41,7 +41,7 @@ var sizes = []struct {
 	bytes int
 }{{"2kB", 2_000}, {"20kB", 20_000}, {"1MB", 1_000_000}}
 
-// forSizes runs a benchmark for each size. prepare does what is not measured and returns what is.
+// forSizes runs a benchmark for each size. prepare returns the measured function; its own work is not measured.
 func forSizes(b *testing.B, prepare func(body []byte) func() error) {
 	b.Helper()
 	for _, size := range sizes {
@@ -65,7 +65,7 @@ func BenchmarkDecodeReview(b *testing.B) {
 	})
 }
 
-// BenchmarkDecodeReviewKubernetes is what DecodeReview is measured against.
+// BenchmarkDecodeReviewKubernetes is the baseline of DecodeReview.
 func BenchmarkDecodeReviewKubernetes(b *testing.B) {
 	o := newOracle(b)
 	forSizes(b, func(body []byte) func() error {

@@ -24,11 +24,10 @@ func supported(apiVersion string) bool {
 	return apiVersion == versionV1 || apiVersion == versionV1beta1 || apiVersion == versionV1alpha1
 }
 
-// DecodeReview reads one AdmissionReview, v1, v1beta1 or v1alpha1, as Kubernetes' own decoder does; the package comment has
-// the rules. Of the result it sets request and api_version; the objects are sub-slices of body, byte for byte as they came.
-// Short texts share copies of up to 1 KiB of the body: what keeps one for longer than the review clones it.
-// A request of v1alpha1 has no uid. The error is an *Error; its APIVersion is set whenever the review could be answered with
-// a denial.
+// DecodeReview reads one AdmissionReview, v1, v1beta1 or v1alpha1, as Kubernetes' own decoder does; the package comment has the rules. Of the result
+// it sets request and api_version; the objects are sub-slices of body, byte for byte as they came. Short texts share copies of up to 1 KiB of the
+// body: a caller that keeps a text longer than the review clones it. A request of v1alpha1 has no uid. The error is an *Error; its APIVersion is set
+// whenever the review could be answered with a denial.
 func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 	d := decode(body)
 	if err := d.refusal(); err != nil {
@@ -49,7 +48,7 @@ func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 // decoder reads a review in one pass. It goes on after a field of the wrong type, for the sake of a uid that may follow.
 type decoder struct {
 	Scanner
-	alpha            bool // The layout is that of v1alpha1: see v1alpha1.go.
+	alpha            bool // The review has the layout of v1alpha1: see v1alpha1.go.
 	kind, apiVersion string
 	request          *request // nil when there is none, or null
 	wrongType        string   // The first field of a wrong type, in words.
@@ -59,8 +58,8 @@ func newDecoder(body []byte, alpha bool) decoder {
 	return decoder{Scanner: Scanner{data: body}, alpha: alpha}
 }
 
-// decode reads a review in the layout of today. One that turns out to be of v1alpha1 is read once more, in its own: what
-// another layout holds is unknown to each, and may be anything.
+// decode reads a review in the layout of today. A review of v1alpha1 is read once more, in its own layout: to each layout the members of the other
+// are unknown fields, which may hold anything.
 func decode(body []byte) *decoder {
 	d := newDecoder(body, false)
 	d.review()
@@ -177,8 +176,8 @@ func (d *decoder) readString(text *string, path ...string) {
 // usualTexts is for how many texts an array is made at first, and grows: a user is in three groups or four.
 const usualTexts = 4
 
-// readStrings reads an array of strings into list, the way encoding/json reuses a slice: null items of a duplicate field
-// bring back what stood at their place.
+// readStrings reads an array of strings into list, the way encoding/json reuses a slice: a null item of a duplicate field keeps the earlier item at
+// its index.
 func (d *decoder) readStrings(list []string, path ...string) []string {
 	if d.null() {
 		return nil
@@ -209,7 +208,7 @@ func (d *decoder) mismatch(want string, path ...string) {
 	d.wrongf("%s is %s, want %s", strings.Join(path, "."), got, want)
 }
 
-// readMap reads an object into a map, as encoding/json adds to one that is there already. read reads a value.
+// readMap reads an object into a map. Like encoding/json it adds to a map that exists. read reads a value.
 func readMap[V any](d *decoder, into map[string]V, read func() V, path ...string) map[string]V {
 	if d.null() {
 		return nil

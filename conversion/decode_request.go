@@ -101,7 +101,7 @@ func (d *decoder) readResource(r *admissionv1.GroupVersionResource, field string
 	return d.readNames(field, "resource", &r.Group, &r.Version, &r.Resource)
 }
 
-// readNames reads group, version and a third member into what it is given, and reports whether there was an object.
+// readNames reads group, version and a third member into the given texts, and reports whether there was an object.
 func (d *decoder) readNames(field, third string, group, version, name *string) bool {
 	if !d.enterable(field) {
 		return false

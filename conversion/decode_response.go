@@ -20,22 +20,22 @@ const (
 	ReasonWrongPatchType = "WrongPatchType"
 )
 
-// DecodeResponse reads what a webhook answers to a review that was sent in apiVersion, which EncodeSharedReview takes,
-// under uid. It takes and refuses what kube-apiserver does: the client of k8s.io/apiserver/pkg/util/webhook and
-// VerifyAdmissionResponse of k8s.io/apiserver/pkg/admission/plugin/webhook/request (SEMANTICS C20, C33).
+// DecodeResponse reads the answer of a webhook to a review that was sent in apiVersion, which EncodeSharedReview takes, under uid. It accepts the
+// same answers as kube-apiserver: the client of k8s.io/apiserver/pkg/util/webhook and VerifyAdmissionResponse of
+// k8s.io/apiserver/pkg/admission/plugin/webhook/request (SEMANTICS C20, C33).
 //
-//   - v1: kind, apiVersion and uid have to be those of the review.
+//   - v1: kind, apiVersion and uid have to equal the review's.
 //   - v1beta1: kind and apiVersion may be absent, and the uid is not looked at. The patch type is not either: a patch is
 //     a JSON patch.
-//   - v1alpha1, by what the GenericAdmissionWebhook plugin of Kubernetes 1.8 did: kind and apiVersion may be absent, there
+//   - v1alpha1, as in the GenericAdmissionWebhook plugin of Kubernetes 1.8: kind and apiVersion may be absent, there
 //     is no uid, and no patch. Its verdict is no pointer: an answer without one denies.
 //
-// Whether a hook may send a patch, and patch and patch type fit together, is left to the caller: the message shows it, but
-// for a patch type that is there and empty, which is refused here (v1).
+// Whether a hook may send a patch, and patch and patch type fit together, is left to the caller: the message shows it, but for a patch type that is
+// there and empty, which is refused here (v1).
 //
-// It differs in that a denial is read first and stays a denial (SEMANTICS C22): what DecodeDenial finds in an answer that
-// would be refused is the result. An answer that does not begin with "{" is refused, though Kubernetes would go on to try
-// YAML and protobuf. The error is an *Error without UID.
+// It differs in that a denial is read first and stays a denial (SEMANTICS C22): if DecodeDenial finds a denial in an answer that would be refused,
+// DecodeResponse returns the denial. An answer that does not begin with "{" is refused, though Kubernetes would go on to try YAML and protobuf. The
+// error is an *Error without UID.
 func DecodeResponse(body []byte, apiVersion, uid string) (*admissionv1.AdmissionResponse, error) {
 	d := decodeResponse(body, apiVersion)
 	if err := d.rejection(apiVersion, uid); err != nil && !d.denies(apiVersion, uid) {
@@ -58,7 +58,8 @@ func DecodeDenial(body []byte, apiVersion, uid string) *admissionv1.AdmissionRes
 // responseDecoder reads an answer in one pass. It goes on after a field of the wrong type, for the sake of a denial.
 type responseDecoder struct {
 	decoder
-	// What the type of Kubernetes holds, which matches names by exact case: decoder has what its sniffing finds.
+	// typedKind and typedVersion are the values that the Go type of Kubernetes holds. It matches names by exact case; decoder holds the sniffed
+	// values.
 	typedKind, typedVersion string
 	response                *response // nil when there is none, or null
 }
@@ -131,7 +132,7 @@ func (d *responseDecoder) readVerdictField(r *response, name []byte) {
 	case "allowed":
 		d.readAllowed(r)
 	case "status":
-		if raw := d.Skip(); d.err == nil { // It is deep, and rare. Of one that is cut off nothing is read.
+		if raw := d.Skip(); d.err == nil { // It is deep, and rare. A truncated status is not read.
 			d.unmarshal(raw, &r.Result, d.answered(), "status")
 		}
 	case "patch":
@@ -247,7 +248,7 @@ func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionRespo
 	return m
 }
 
-// statusMessage is a Status as a message, without what only lists have.
+// statusMessage is a Status as a message, without the fields that lists alone have.
 func statusMessage(s *metav1.Status) *admissionv1.Status {
 	if s == nil {
 		return nil

@@ -36,11 +36,11 @@ func newResponseOracle(t testing.TB) responseOracle {
 			t.Fatal(err)
 		}
 	}
-	// As k8s.io/apiserver/pkg/util/webhook NewClientManager, with what the admission plugins give it.
+	// As k8s.io/apiserver/pkg/util/webhook NewClientManager, with the arguments of the admission plugins.
 	return responseOracle{serializer.NewCodecFactory(scheme).LegacyCodec(k8sv1beta1.SchemeGroupVersion, k8sv1.SchemeGroupVersion)}
 }
 
-// verify is what kube-apiserver makes of an answer to a mutating or a validating hook.
+// verify reads an answer to a mutating or a validating hook with the code of kube-apiserver.
 func (o responseOracle) verify(body []byte, apiVersion string, mutating bool) (*k8sv1.AdmissionResponse, error) {
 	if !yaml.IsJSONBuffer(body) {
 		return nil, errors.New("not JSON")
@@ -67,7 +67,7 @@ func (o responseOracle) verify(body []byte, apiVersion string, mutating bool) (*
 	return out, nil
 }
 
-// wellFormed is what DecodeResponse leaves to its caller.
+// wellFormed does the checks that DecodeResponse leaves to its caller.
 func wellFormed(r *admissionv1.AdmissionResponse, apiVersion string, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	patch, patchType := len(r.GetPatch()) > 0, r.GetPatchType() != ""
 	switch {
@@ -125,7 +125,7 @@ func checkResponse(t testing.TB, o responseOracle, body []byte, apiVersion strin
 	return nil, refused
 }
 
-// checkDenial holds DecodeDenial against what DecodeResponse made of the same answer.
+// checkDenial compares DecodeDenial with DecodeResponse, on one answer.
 func checkDenial(t testing.TB, body []byte, apiVersion string, got *admissionv1.AdmissionResponse) {
 	t.Helper()
 	denial := conversion.DecodeDenial(body, apiVersion, askedUID)
@@ -153,7 +153,7 @@ func TestDecodeResponseAsKubernetes(t *testing.T) {
 	tests := []struct {
 		name     string
 		body     string
-		v1, beta string // What is made of it; beta: of the same answer in v1beta1, to a review in v1beta1.
+		v1, beta string // v1 is the result; beta the result of the same answer in v1beta1, to a review in v1beta1.
 	}{
 		{"an allowing answer is read", answer(`,"allowed":true`), ok, ok},
 		{"a denying answer is read", answer(`,"allowed":false,"status":{"code":403,"message":"no","reason":"Forbidden"}`), denial, denial},

@@ -15,7 +15,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// checkDecode holds DecodeReview against the oracle and returns what it said.
+// checkDecode compares DecodeReview with the oracle and returns the result of DecodeReview.
 func checkDecode(t testing.TB, o oracle, body []byte) (*admissionv1.ReviewRequest, *conversion.Error) {
 	t.Helper()
 	before := bytes.Clone(body)

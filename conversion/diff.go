@@ -12,18 +12,17 @@ import (
 // this depth. It bounds the work, for arrays are compared anew at each level.
 const maxDiffDepth = 64
 
-// diffRoom is how long a difference may be whatever its documents are, in bytes. Past that and twice the documents it would be longer than
-// what it leads to, and the members of the object that differ are replaced as a whole: each operation names its place anew, so that a
-// difference could be as long as the longest path times the number of items.
+// diffRoom bounds a difference, in bytes, for documents of any size. A difference longer than that and twice the documents would be longer than its
+// result. Then DiffPatch replaces the differing members of the object as a whole. Each operation repeats its path: a difference can be as long as the
+// longest path times the number of items.
 const diffRoom = 64 << 10
 
-// DiffPatch returns an RFC 6902 patch that makes to of from, two raw JSON objects; nil when they are the same, by the rule
-// of Patched.Changed. Objects are compared member by member. Of arrays what is equal at both ends is left alone, and the
-// rest is compared item by item. Values appear in the patch as they stand in to: numbers keep their spelling. The result
-// refers to neither argument.
+// DiffPatch returns an RFC 6902 patch that makes to of from, two raw JSON objects; nil when they are the same, by the rule of Patched.Changed.
+// Objects are compared member by member. Equal items at both ends of arrays are left alone, and the rest is compared item by item. Values appear in
+// the patch as they stand in to: numbers keep their spelling. The result refers to neither argument.
 //
-// It is our own so that the patch of two objects is the same each time, and nil exactly when ApplyPatch sees no change:
-// gomodules.xyz/jsonpatch writes operations in random order and tells 1.0 from 1.00. It is also several times faster.
+// It is our own so that the patch of two objects is the same each time, and nil exactly when ApplyPatch sees no change: gomodules.xyz/jsonpatch
+// writes operations in random order and tells 1.0 from 1.00. It is also several times faster.
 func DiffPatch(from, to []byte) ([]byte, error) {
 	a, err := parseObject(from)
 	if err != nil {

@@ -33,7 +33,7 @@ func EncodeReview(dst []byte, resp *admissionv1.ReviewResponse) ([]byte, error) 
 	return w, nil
 }
 
-// openReview begins an AdmissionReview. It writes the bracket itself: what stands in dst is none of its business.
+// openReview begins an AdmissionReview. It writes the opening bracket itself.
 func (w *jsonWriter) openReview(apiVersion string) {
 	w.raw('{')
 	w.text("kind", reviewKind)

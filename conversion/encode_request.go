@@ -9,16 +9,16 @@ import (
 // contentTypeJSON is the meaning of an empty Object.content_type.
 const contentTypeJSON = "application/json"
 
-// SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: what one of them is
-// sent differs from what another is sent in the uid alone. Immutable.
+// SharedReview is an AdmissionReview that asks, written once for all webhooks that take its version: their requests differ in the uid alone.
+// Immutable.
 type SharedReview struct {
 	head  []byte
 	tail  [][]byte
 	noUID bool
 }
 
-// Pieces is the review under a uid, which v1alpha1 has no place for: a head of its own, and a tail that all reviews share. Pieces of
-// the tail that are objects are those of the request, not copies. None of it may be changed.
+// Pieces is the review under a uid, which v1alpha1 has no place for: a head of its own, and a tail that all reviews share. The objects in the tail
+// are not copied from the request. Callers must not change any piece.
 func (s *SharedReview) Pieces(uid string) (head []byte, tail [][]byte) {
 	if s.noUID {
 		return s.head, s.tail
@@ -27,11 +27,10 @@ func (s *SharedReview) Pieces(uid string) (head []byte, tail [][]byte) {
 	return appendString(append(head, s.head...), uid), s.tail
 }
 
-// EncodeSharedReview writes req as an AdmissionReview in req.api_version; empty means v1. It is what an API server
-// would send, and DecodeReview reads it back. What only the mesh knows (the cluster, the revision of the object) has no place in it;
-// v1alpha1 has none for the uid, options, dryRun and what the client asked for either. Objects are written as they are, unchecked.
-// req must not change as long as the review is in use. The error is an *Error: there is no request, api_version is none that
-// DecodeReview reads, or an object is not JSON.
+// EncodeSharedReview writes req as an AdmissionReview in req.api_version; empty means v1. An API server would send the same, and DecodeReview reads
+// it back. It lacks the fields of the mesh (the cluster, the revision of the object); v1alpha1 also lacks the uid, options, dryRun and the requested
+// kind and resource. Objects are written as they are, unchecked. req must not change as long as the review is in use. The error is an *Error: there
+// is no request, api_version is none that DecodeReview reads, or an object is not JSON.
 func EncodeSharedReview(req *admissionv1.ReviewRequest) (*SharedReview, error) {
 	apiVersion, err := encodable(req)
 	if err != nil {
@@ -82,8 +81,8 @@ func encodable(req *admissionv1.ReviewRequest) (apiVersion string, err error) {
 	return apiVersion, nil
 }
 
-// object writes a member whose value is an object of the request. An object is a piece of its own, behind what stood in w;
-// what it returns is where to go on.
+// object writes a member whose value is an object of the request. The text in w and the object become a piece each. The caller goes on with the
+// returned writer.
 func (s *SharedReview) object(w jsonWriter, name string, o *admissionv1.Object) jsonWriter {
 	w = append(w, name...)
 	if o == nil {

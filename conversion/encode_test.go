@@ -24,7 +24,7 @@ const (
 	apiV1beta1 = "admission.k8s.io/v1beta1"
 )
 
-// responseToKubernetes is what Kubernetes should read of a response.
+// responseToKubernetes converts a response to the type of Kubernetes.
 func responseToKubernetes(r *admissionv1.AdmissionResponse) *k8sv1.AdmissionResponse {
 	out := &k8sv1.AdmissionResponse{
 		UID: types.UID(r.GetUid()), Allowed: r.GetAllowed(), Patch: r.GetPatch(),
@@ -147,7 +147,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestEncodeStringsAsEncodingJSON compares random strings with what encoding/json makes of them.
+// TestEncodeStringsAsEncodingJSON compares random strings as EncodeReviewRequest and encoding/json write them.
 func TestEncodeStringsAsEncodingJSON(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{"a", `"`, `\`, "\n", "\x00", "\x1f", "\x7f", "é", "\u2028", "😀", "\xff", "\xc3", "\xe2\x80", "\xed\xa0\x80", "/", "<"}
@@ -173,7 +173,7 @@ func TestEncodeStringsAsEncodingJSON(t *testing.T) {
 	}
 }
 
-// throughJSON is what encoding/json makes of a string.
+// throughJSON encodes and decodes a string with encoding/json.
 func throughJSON(t testing.TB, text string) string {
 	t.Helper()
 	data, err := json.Marshal(text)

@@ -31,7 +31,7 @@ type Error struct {
 	APIVersion string
 	// Code is the HTTP status that fits: 400 for documents, 500 for messages.
 	Code int32
-	// Reason is one of the Reason constants.
+	// Reason is a Reason constant.
 	Reason string
 	// Message is for a person.
 	Message string

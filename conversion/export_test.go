@@ -6,7 +6,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// EncodeReviewRequest appends to dst the AdmissionReview that asks what req asks.
+// EncodeReviewRequest appends the AdmissionReview of req to dst.
 func EncodeReviewRequest(dst []byte, req *admissionv1.ReviewRequest) ([]byte, error) {
 	shared, err := EncodeSharedReview(req)
 	if err != nil {

@@ -13,7 +13,7 @@ type Extent struct {
 	Objects, Empty int64
 }
 
-// What values take, in bytes. All figures are measured on objects of one kind of value each, as the memory in use at the end
+// Estimated memory of values, in bytes. Each figure was measured on objects of one kind of value, as the memory in use at the end
 // (TestExtentsAreEstimatedHighEnough): garbage is in the factor that operators add for the process.
 const (
 	untypedObject = 320 // a map of one to eight members

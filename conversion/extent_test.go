@@ -9,7 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// worstObjects are objects of about n bytes of one kind of value each: what takes most memory for its bytes.
+// worstObjects are objects of about n bytes of one kind of value each: the kinds that take most memory for their bytes.
 func worstObjects(n int) map[string][]byte {
 	items := func(item string) string { return `{"a":[` + strings.Repeat(item+",", n/(len(item)+1)) + item + `]}` }
 	members := func(format string) string {

@@ -24,7 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// FuzzDecodeReview compares DecodeReview with Kubernetes' decoder, and sends what is read through both encoders.
+// FuzzDecodeReview compares DecodeReview with Kubernetes' decoder, and sends the decoded review through both encoders.
 func FuzzDecodeReview(f *testing.F) {
 	for _, members := range []string{
 		``, `,"object":{"a":[1,true,null,"x"]},"oldObject":"None"`, `,"name":"\ud83d\u00e9","dryRun":true`,

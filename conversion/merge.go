@@ -19,10 +19,10 @@ func (e *ConflictError) Error() string {
 	return e.Field + " was changed to different values at the same time"
 }
 
-// Merge returns ours with the differences between base and theirs: three JSON objects, of which ours and theirs were both made of base. A field
-// that only one of them changes has the value of that one. An array is one field. changed is false if the result is ours.
+// Merge returns ours with the differences between base and theirs: three JSON objects, of which ours and theirs were both made of base. A field that
+// one side changes has the value of that side. An array is one field. changed is false if the result is ours.
 //
-// Error: *ConflictError, or that one of them is not a JSON object.
+// Error: *ConflictError, or an argument is not a JSON object.
 func Merge(base, ours, theirs []byte) (merged []byte, changed bool, err error) {
 	var trees [3]node
 	for i, raw := range [...][]byte{base, ours, theirs} {
@@ -102,7 +102,7 @@ func fieldPath(names []string) string {
 	return path.String()
 }
 
-// ImmutableError is the error of a change of what makes an object that object.
+// ImmutableError reports a change of a field that identifies the object.
 type ImmutableError struct {
 	// Field is the path of the field.
 	Field string
@@ -129,10 +129,10 @@ type identity struct {
 	} `json:"metadata"`
 }
 
-// SameIdentity compares the fields of a JSON object that no initializer may change: its kind, names and namespace (spec/1), and what the
+// SameIdentity compares the fields of a JSON object that no initializer may change: its kind, names and namespace (spec/1), and the fields that the
 // cluster sets.
 //
-// Error: *ImmutableError, or that one of them is not JSON.
+// Error: *ImmutableError, or an argument is not JSON.
 func SameIdentity(before, after []byte) error {
 	var was, is identity
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, &is); err != nil {

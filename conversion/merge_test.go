@@ -63,8 +63,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeByAnotherWay compares with documents whose leaves are known: a merge has each leaf of the one that changed it, and conflicts
-// where both have changed a leaf to different values. It does not matter which of the two is ours.
+// TestMergeByAnotherWay compares with documents whose leaves are known: a merge has each leaf of the side that changed it, and conflicts where both
+// sides have changed a leaf to different values. It does not matter which of the two is ours.
 func TestMergeByAnotherWay(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	merged, conflicts := 0, 0

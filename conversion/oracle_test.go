@@ -33,8 +33,8 @@ func newOracle(t testing.TB) oracle {
 	return oracle{serializer.NewCodecFactory(scheme).UniversalDeserializer()}
 }
 
-// review is what Kubernetes makes of a body. Beside Kubernetes' own errors there are exactly those that the package comment
-// lists: formats other than JSON, other kinds, no request, no uid, objects that are no text.
+// review decodes a body with Kubernetes' decoder. It adds exactly the errors that the package comment lists: formats other than JSON, other kinds, no
+// request, no uid, objects that are no text.
 func (o oracle) review(body []byte) (*k8sv1.AdmissionReview, error) {
 	if !yaml.IsJSONBuffer(body) {
 		return nil, fmt.Errorf("not JSON")

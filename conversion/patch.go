@@ -13,8 +13,8 @@ const maxCopiedBytes = 3 << 20
 // (maxJSONPatchOperations of k8s.io/apiserver/pkg/endpoints/handlers).
 const MaxPatchOperations = 10_000
 
-// ErrUndecodable means that a patch is no JSON patch, or past a limit (MaxPatchOperations, MaxPatchWork): the hook gave no usable
-// answer, and its failure policy applies (SEMANTICS C20). The words are those of kube-apiserver.
+// ErrUndecodable means that a patch is no JSON patch, or past a limit (MaxPatchOperations, MaxPatchWork): the hook gave no usable answer, and its
+// failure policy applies (SEMANTICS C20). kube-apiserver has the same text.
 var ErrUndecodable = errors.New("received undecodable patch in webhook response")
 
 // ErrInapplicable means that a patch cannot be applied to the object: an error of the request whatever the failure policy

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// MaxPatchWork is how many bytes the operations of one patch may read and move in the object: what they lead through is read level by
-// level, and items of an array move when another comes or goes in front of them. It takes about two seconds. A patch that adds
-// 10,000 items in front of an array of 10,000 moves 1.2 GB; one that leads to a value of a few levels reads the object once or twice.
+// MaxPatchWork bounds the bytes that the operations of one patch read and move in the object. A path is read level by level, and the items of an
+// array move when an operation adds or removes an item in front of them. It takes about two seconds. A patch that adds 10,000 items in front of an
+// array of 10,000 moves 1.2 GB; a patch of a value a few levels deep reads the object once or twice.
 const MaxPatchWork = 2 << 30
 
 // patcher applies the operations of a patch to one document, as gopkg.in/evanphx/json-patch.v4 does, with which kube-apiserver
@@ -27,8 +27,8 @@ type patcher struct {
 	nodes int         // how many are in use
 }
 
-// applyOperations returns an object with the operations applied. Objects that a path leads through come out with their members
-// sorted, and the last one of each name. Texts are those that kube-apiserver reads in them (ValidText).
+// applyOperations returns an object with the operations applied. Objects that a path leads through come out with their members sorted, and only the
+// last member of each name. Texts are read as kube-apiserver reads them (ValidText).
 func applyOperations(a Allowance, object []byte, operations []operation) ([]byte, error) {
 	p := &patcher{allowance: a, root: &patchNode{raw: bytes.TrimLeft(object, " \t\r\n")}}
 	if len(p.root.raw) == 0 || p.root.raw[0] != '{' {

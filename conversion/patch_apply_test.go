@@ -28,7 +28,7 @@ func byLibrary(object, patch []byte) (result []byte, err error) {
 	return operations.Apply(object)
 }
 
-// checkPatched fails the test unless a patch does to an object what the library does.
+// checkPatched fails the test unless applyOperations and the library patch an object alike.
 func checkPatched(t testing.TB, object, patch []byte) (applied bool) {
 	t.Helper()
 	want, wantErr := byLibrary(object, patch)
@@ -152,7 +152,7 @@ func TestPatchesMoveWithinALimit(t *testing.T) {
 	}
 }
 
-// TestMaxPatchWork has operations that move as much as is allowed, and one that moves more.
+// TestMaxPatchWork applies operations that move as much as the limit, and operations that move more.
 func TestMaxPatchWork(t *testing.T) {
 	object := numbersObject()
 	const perOperation = pointerBytes * 1_400_000

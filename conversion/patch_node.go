@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// patchNode is one value of a document that is being patched. What no path leads into stays as it stands. A nil node is a null
-// that stands in the document.
+// patchNode is one value of a document that is being patched. A value outside every path keeps its bytes. A nil node is a null that stands in the
+// document.
 type patchNode struct {
 	// raw is the value as it stands; nil for the null of an operation, which no path leads into either.
 	raw []byte
@@ -20,7 +20,7 @@ type patchNode struct {
 	items   []*patchNode
 }
 
-// pointerBytes is what moves in an array for each item behind one that is added or removed.
+// pointerBytes is the work of moving one item of an array, when an item in front of it is added or removed.
 const pointerBytes = 8
 
 // open reads one level of an object or array; false when the node is neither. The copy of a null counts as an object that has no
@@ -256,7 +256,7 @@ func stringLength(document []byte) int {
 	return len(document)
 }
 
-// escapeHTML escapes what encoding/json escapes in strings: <, >, &, U+2028 and U+2029.
+// escapeHTML escapes the characters that encoding/json escapes in strings: <, >, &, U+2028 and U+2029.
 func escapeHTML(document []byte) []byte {
 	plain := bytes.IndexByte(document, '<') < 0 && bytes.IndexByte(document, '>') < 0 && bytes.IndexByte(document, '&') < 0 &&
 		!bytes.Contains(document, []byte("\u2028")) && !bytes.Contains(document, []byte("\u2029"))

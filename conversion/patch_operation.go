@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// operation is one operation of a patch. Its members are read when they are needed, as the library does: one that the operation
-// does not need may be anything.
+// operation is one operation of a patch. Its members are read when they are needed, as in the library: a member that the operation does not need may
+// be anything.
 type operation struct {
-	op, path, from, value []byte // as they stand; nil for one that is absent or null
+	op, path, from, value []byte // as they stand; nil for an absent or null member
 	hasValue              bool   // whether there is a value, which is null if it is nil
 }
 
@@ -45,7 +45,7 @@ func decodePatch(patch []byte) ([]operation, error) {
 	return operations, nil
 }
 
-// undecodable is err, why a patch cannot be read, in the words of kube-apiserver: those of encoding/json.
+// undecodable is err, the reason that a patch cannot be read, with the text of encoding/json, which kube-apiserver returns.
 func undecodable(patch []byte, err error) error {
 	var syntax *json.SyntaxError
 	switch {

@@ -13,7 +13,7 @@ import (
 
 func TestApplyPatch(t *testing.T) {
 	const pod = `{"kind":"Pod","spec":{"unknown":{"z":1.0,"a":1e3,"n":12345678901234567890,"m":9007199254740993},"list":[1,2,3],"nil":null}}`
-	big := `{"a":"` + strings.Repeat("x", 3<<19-2) + `","b":1}` // Half of what may be copied, with its quotes.
+	big := `{"a":"` + strings.Repeat("x", 3<<19-2) + `","b":1}` // Half of the bytes that operations may copy, with its quotes.
 	twice := `[{"op":"copy","from":"/a","path":"/c"},{"op":"copy","from":"/a","path":"/d"}]`
 	tests := []struct {
 		name    string

@@ -18,9 +18,8 @@ type Raw struct {
 	Allowance Allowance
 }
 
-// Apply is ApplyPatch, but that it refuses a patch that takes away what makes a document an object of Kubernetes: a kind, and an
-// apiVersion that can be parsed if there is one. kube-apiserver decodes the result of every patch, that of objects without
-// a Go type too. An object that was none before the patch need not be one after it.
+// Apply is ApplyPatch, but the result must still be an object of Kubernetes: it has a kind, and its apiVersion, if any, can be parsed. kube-apiserver
+// decodes the result of every patch, also for objects without a Go type. An object that was none before the patch need not be one after it.
 func (r Raw) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	before := ExtentOf(object).Tree() + ExtentOf(patch).Tree()
 	if err := grow(r.Allowance, before); err != nil {
@@ -37,7 +36,7 @@ func (r Raw) Apply(object, patch []byte) (result []byte, changed bool, err error
 	return e.Raw, e.Changed, nil
 }
 
-// Diff is DiffPatch. What it takes was there for the patches: it is not refused.
+// Diff is DiffPatch. It charges its memory and is not refused: the patches before it had as much.
 func (r Raw) Diff(from, to []byte) ([]byte, error) {
 	if r.Allowance != nil {
 		n := ExtentOf(from).Tree() + ExtentOf(to).Tree()
@@ -47,8 +46,8 @@ func (r Raw) Diff(from, to []byte) ([]byte, error) {
 	return DiffPatch(from, to)
 }
 
-// Initialized returns what an initializer made of base as a change of current, which others made of base at the same time: current with that
-// change ([Merge]). An initializer may not change the identity of an object ([SameIdentity]).
+// Initialized applies the change of an initializer, base to result, to current ([Merge]). Other initializers made current of base at the same time.
+// An initializer may not change the identity of an object ([SameIdentity]).
 func (r Raw) Initialized(base, current, result []byte) (merged []byte, changed bool, err error) {
 	if err := SameIdentity(base, result); err != nil {
 		return nil, false, err
@@ -89,8 +88,8 @@ func readable(object []byte) error {
 	return err
 }
 
-// readAlike is the cheap way to tell that to can be read if from can, but for numbers that are out of range: they say the
-// same of their kind. What else could be wrong has been refused with the parsing. False means that it is not so easy to tell.
+// readAlike tells cheaply that to can be read if from can: their kind and apiVersion are the same. It leaves out numbers that are out of range;
+// parsing has refused all other errors. False means undecided.
 func readAlike(from, to *node) bool {
 	a, plain := typeMeta(from)
 	b, plainToo := typeMeta(to)

@@ -2,17 +2,17 @@ package conversion
 
 import "fmt"
 
-// maxAligning is how many values Rebase compares to find out which items of an array are which. Beyond it an array that
-// changes comes whole, and so does one that stands in maxDiffDepth others. It bounds the work: arrays in arrays are compared
-// anew for each place where an item may be, and at each level.
+// maxAligning is how many values Rebase compares to find out which items of an array are which. Beyond it an array that changes comes whole, and so
+// does an array inside maxDiffDepth others. It bounds the work: arrays in arrays are compared anew for each place where an item may be, and at each
+// level.
 const maxAligning = 1 << 20
 
-// Rebase returns base with the differences between from and to, three JSON objects of one kind; from is base as another
-// program writes it: with defaults, without empty values, without fields that it does not know, or with the items of an
-// array in another order. What from and to have in common stays as it is in base, also what neither of them has.
+// Rebase returns base with the differences between from and to, three JSON objects of one kind; from is base as another program writes it: with
+// defaults, without empty values, without fields that it does not know, or with the items of an array in another order. Values that from and to have
+// in common stay as they are in base, and so do values that both lack.
 //
-// So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object,
-// from is it converted to the other version and back, to is what the hook made of it, converted back.
+// So an object of a newer cluster loses nothing on the way to a hook in another version and back: base is the object, from is it converted to the
+// other version and back, to is the hook's result, converted back.
 func Rebase(base, from, to []byte) ([]byte, error) {
 	var trees [3]node
 	for i, raw := range [...][]byte{base, from, to} {
@@ -33,7 +33,7 @@ type merger struct {
 	left int // values that may still be compared for aligning
 }
 
-// value compares objects by their bytes alone: what they have in common is found once, by their members.
+// value compares objects by their bytes alone: members compares their members, once.
 func (m *merger) value(base, from, to *node) *node {
 	switch {
 	case identical(to, from) || identical(to, base):
@@ -102,7 +102,7 @@ func (m *merger) find(item *node, i int, base []node, taken []bool) int {
 	return -1
 }
 
-// rewritten reports whether from can be what another program writes for base.
+// rewritten reports whether another program may have written from for base.
 func (m *merger) rewritten(base, from *node) bool {
 	if m.left--; m.left < 0 || base.kind != from.kind {
 		return false
@@ -124,8 +124,7 @@ func (m *merger) rewritten(base, from *node) bool {
 	return equal(base, from)
 }
 
-// items takes the items at both ends that are the same for those of base, and the others one by one. Item i of from is
-// item i of base.
+// items takes from base the items at both ends that to leaves unchanged, and goes through the others in turn. Item i of from is item i of base.
 func (m *merger) items(base, from, to []node) *node {
 	unchanged := func(i, j int) bool { return equal(&to[i], &from[j]) || equal(&to[i], &base[j]) }
 	head, tail := sameEnds(len(to), len(from), unchanged)

@@ -13,18 +13,18 @@ import (
 const maxDepth = 10000
 
 const (
-	// copiedBytes is how many bytes of a document are copied at a time for the texts in them: what an API server writes before
-	// the object of a review fits. Copies hardly overlap, so that all of them together are no larger than the document.
+	// copiedBytes is the size of one copy for the texts of a document, in bytes: the members that an API server writes before the object of a review
+	// fit. Copies hardly overlap, so that all of them together are no larger than the document.
 	copiedBytes = 1 << 10
 	// maxShared is the longest text that shares a copy with others. A longer one is copied by itself.
 	maxShared = copiedBytes / 4
 )
 
-// Scanner reads one JSON document from front to back, by the grammar of encoding/json and sigs.k8s.io/json. It copies texts, and
-// nothing else, and may be used by one goroutine at a time.
+// Scanner reads one JSON document from front to back, by the grammar of encoding/json and sigs.k8s.io/json. It copies texts, and nothing else, and
+// may be used by one goroutine at a time.
 //
-// The first error sticks and moves the scanner to the end, so that callers need not look at Err before the document is over: what
-// they read from then on is empty.
+// The first error sticks and moves the scanner to the end, so that callers need not look at Err before the document is over: later reads return empty
+// values.
 type Scanner struct {
 	data  []byte
 	pos   int
@@ -90,7 +90,7 @@ func (s *Scanner) Members(yield func(name []byte) bool) {
 	}
 }
 
-// Items reads an array and yields the index of each item. The loop's body consumes the item, as that of Members.
+// Items reads an array and yields the index of each item. The loop's body consumes the item, as with Members.
 func (s *Scanner) Items(yield func(i int) bool) {
 	i := 0
 	for more := s.enter('['); more; more = s.more(']') {
@@ -185,7 +185,7 @@ func (s *Scanner) name() []byte {
 	return name
 }
 
-// Text reads a string. Short ones that stand near each other share one copy.
+// Text reads a string. Short strings near each other share one copy.
 func (s *Scanner) Text() string {
 	quoted := s.quoted()
 	if len(quoted) == 0 || len(quoted) > maxShared || !isText(quoted) {
@@ -198,7 +198,7 @@ func (s *Scanner) Text() string {
 	return s.copied[start-s.copiedAt:][:len(quoted)]
 }
 
-// quoted reads a string and returns what stands between the quotes, as it stands.
+// quoted reads a string and returns the bytes between its quotes, not unescaped.
 func (s *Scanner) quoted() []byte {
 	start := s.pos + 1
 	for i := start; ; {
@@ -294,9 +294,8 @@ func escape(d []byte) int {
 	return length
 }
 
-// plain counts the bytes before the first quote, backslash or control character. It is where the time goes, so it looks
-// at eight bytes at once: in each term a byte's top bit is set when the byte is what the term looks for. Borrows can set
-// bits above the first such byte, never below it.
+// plain counts the bytes before the first quote, backslash or control character. It is where the time goes, so it looks at eight bytes at once: in
+// each term a byte's top bit is set when the byte is the term's character. Borrows can set bits above the first such byte, never below it.
 func plain(d []byte) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -314,11 +313,11 @@ func plain(d []byte) int {
 	return i
 }
 
-// isText reports whether a string is its own text, given what stands between its quotes.
+// isText reports whether the bytes between the quotes of a string are its text: they have no escape and are valid UTF-8.
 func isText(quoted []byte) bool { return bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) }
 
-// unescaped is the text of a string, given what stands between its quotes. The rare string that is not its own text is
-// left to encoding/json, of which Kubernetes' decoder is a copy.
+// unescaped is the text of a string, given the bytes between its quotes. encoding/json reads the rare string that has escapes or is invalid;
+// Kubernetes' decoder is a copy of it.
 func unescaped(quoted []byte) []byte {
 	if isText(quoted) {
 		return quoted

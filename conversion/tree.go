@@ -7,26 +7,25 @@ import (
 	"strconv"
 )
 
-// node is one value of a document, read as Kubernetes reads objects without a type. It refers to the document. What is in
-// an array or an object is looked at when it is asked for: two versions of an object are mostly the same to the byte.
+// node is one value of a document, read as Kubernetes reads objects without a type. It refers to the document. Arrays and objects are parsed on
+// demand: two versions of an object are mostly the same to the byte.
 type node struct {
 	// kind is the byte that the value begins with, and '0' for any number.
 	kind byte
 	// depth is how many arrays and objects it stands in.
 	depth uint16
-	// parsed is whether children are what they should be.
+	// parsed is whether children are filled in.
 	parsed bool
 	// name is the unescaped name, for a member of an object.
 	name []byte
 	// raw is the value as it stands; nil when it was made of its children.
 	raw []byte
-	// children are the items of an array, or the members of an object: sorted by name, the last one of each name. Call
-	// elements.
+	// children are the items of an array, or the members of an object: sorted by name, only the last of each name. Call elements.
 	children []node
 }
 
-// maxLazyDepth is how deep values are parsed one level at a time, for which each level is read as often as it is deep.
-// What lies deeper is parsed at once.
+// maxLazyDepth is the depth down to which values are parsed one level at a time, which reads each level as often as it is deep. Deeper values are
+// parsed at once.
 const maxLazyDepth = 64
 
 func (n *node) elements() []node {
@@ -122,8 +121,8 @@ func lastByName(members []node) []node {
 	return kept
 }
 
-// identical is the cheap way to tell that two values are the same: by their bytes. What lies deep is not looked at, since
-// its bytes are those of all that it stands in too.
+// identical compares two values cheaply, by their bytes. It skips deep values: comparing each level would read their bytes once for each value around
+// them.
 func identical(a, b *node) bool {
 	return a == b || a != nil && b != nil && a.raw != nil && a.depth < maxLazyDepth && bytes.Equal(a.raw, b.raw)
 }
@@ -161,7 +160,7 @@ func sameString(a, b []byte) bool {
 	return bytes.Equal(a, b) || bytes.Equal(unescaped(a[1:len(a)-1]), unescaped(b[1:len(b)-1]))
 }
 
-// joinMembers visits the members of two objects by name; one that is not there is nil.
+// joinMembers visits the members of two objects by name; an absent member is nil.
 func joinMembers(a, b []node, visit func(name []byte, x, y *node)) {
 	for len(a) > 0 || len(b) > 0 {
 		switch {

@@ -14,7 +14,7 @@ type reviewStatus struct {
 	Result  *metav1.Status `json:"status,omitempty"`
 }
 
-// asked is the member of a review that holds the request, and answered the one that holds the verdict.
+// asked is the member of a review with the request, and answered the member with the verdict.
 func (d *decoder) asked() string    { return d.layout("request", "spec") }
 func (d *decoder) answered() string { return d.layout("response", "status") }
 

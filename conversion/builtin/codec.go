@@ -19,14 +19,14 @@ const (
 	ReasonAmbiguous = "ambiguous"
 	// ReasonUnknownKind: our types hold its group, but not its kind in this version; it stays JSON.
 	ReasonUnknownKind = "unknown_kind"
-	// ReasonUndecodable: the API server sent what our types cannot hold; it stays JSON.
+	// ReasonUndecodable: our types cannot hold the object of the API server; it stays JSON.
 	ReasonUndecodable = "undecodable"
 )
 
 // Options configure a Codec.
 type Options struct {
-	// NotKnown is called, from any goroutine, each time that an object of a built-in group is patched or converted which our
-	// types do not wholly know, with one of the Reason constants; nil: nothing is called.
+	// NotKnown is called, from any goroutine, with a Reason constant, each time that an object of a built-in group is patched or converted which our
+	// types do not wholly know; nil: nothing is called.
 	NotKnown func(reason string)
 }
 

@@ -16,7 +16,7 @@ import (
 
 var _ chain.Codec = (*builtin.PatchSession)(nil)
 
-// counted is a codec and what it counted.
+// counted is a codec and the reasons that it passed to NotKnown.
 func counted() (*builtin.Codec, *[]string) {
 	var reasons []string
 	return builtin.New(builtin.Options{NotKnown: func(r string) { reasons = append(reasons, r) }}), &reasons
@@ -26,7 +26,7 @@ func TestAPatchedObjectIsDecodedAndDefaultedBeforeTheNextHookSeesIt(t *testing.T
 	object := asServed(t, pod)
 	cases := map[string]struct {
 		patch   string
-		want    string // a patch that makes of the object what is wanted
+		want    string // a patch from the object to the wanted result
 		changed bool
 	}{
 		"a new container gets its defaults": {
@@ -131,7 +131,7 @@ func TestAnotherSpellingOfTheSameIsNoChangeButIsSeenByTheNextHook(t *testing.T) 
 }
 
 func TestAPatchIsAppliedToTheJSONThatTheHookSaw(t *testing.T) {
-	// What an older API server writes: fields that ours leaves out.
+	// An older API server writes fields that ours leaves out.
 	object := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":[{"name":"main","image":"main:1","resources":{}}]},"status":{}}`
 	c, _ := counted()
 	patch := `[{"op":"test","path":"/metadata/creationTimestamp","value":null},{"op":"test","path":"/status","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
@@ -339,7 +339,7 @@ func TestAPatchMustFitAnObjectOfANewerClusterToo(t *testing.T) {
 }
 
 func TestTheSchemasOfACustomResourceDefinitionLoseNothing(t *testing.T) {
-	// Parts of a schema are decoded by code that tells nobody what it does not know.
+	// Code that reports no unknown fields decodes parts of a schema.
 	crd := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"turbo":false,"spec":{"group":"example.com","scope":"Namespaced",` +
 		`"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","turbo":1,"properties":{"a.b":{"type":"array",` +
 		`"items":{"type":"string","turbo":2},"default":[1.50]},"c":{"type":"object","additionalProperties":{"turbo":{"x":3}}}},"required":[]}}}]}}`

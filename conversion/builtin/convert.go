@@ -10,15 +10,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Convert returns an object in another version of its kind, by way of Kubernetes' internal version, as the API server
-// converts it for a hook with matchPolicy Equivalent (SEMANTICS C13, C14). Nothing is defaulted, as upstream: objects in
-// reviews have their own version's defaults, and get the other's only with a patch, by Apply. An object that is in the
-// version already is returned as it is.
+// Convert returns an object in another version of its kind, by way of Kubernetes' internal version, as the API server converts it for a hook with
+// matchPolicy Equivalent (SEMANTICS C13, C14). Nothing is defaulted, as upstream: objects in reviews have their own version's defaults, and get the
+// other's only with a patch, by Apply. An object that is in the version already is returned as it is.
 //
-// Fields that our types do not know stay at their path, if there is such a place in the other version and nothing in it
-// yet; the others are left out. conversion.Rebase brings what a hook made of the result back to an object that has them.
+// Fields that our types do not know stay at their path, if there is such a place in the other version and nothing in it yet; the others are left out.
+// conversion.Rebase carries a hook's changes of the result back to an object that has those fields.
 //
-// The error wraps ErrUnknownKind when our types do not hold one of the two versions.
+// The error wraps ErrUnknownKind when our types lack either version.
 func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {
 	from, err := conversion.KindOf(raw)
 	if err != nil {
@@ -50,8 +49,8 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	return out, nil
 }
 
-// graft adds what the version before did not know to a converted object, where the version that it is in now does not
-// know it either: of one name, the two may mean different things.
+// graft adds the fields that the former version did not know to a converted object, if its new version does not know them either. A field that both
+// versions know may have two meanings under one name.
 func (c *Codec) graft(converted []byte, rest any, kind schema.GroupVersionKind) ([]byte, error) {
 	all, err := json.Marshal(graft(parse(converted), rest))
 	if err != nil {
@@ -59,13 +58,13 @@ func (c *Codec) graft(converted []byte, rest any, kind schema.GroupVersionKind) 
 	}
 	d, err := c.types.decode(all, kind)
 	if err != nil || d.rest == nil {
-		return converted, nil //nolint:nilerr // what does not fit is left out
+		return converted, nil //nolint:nilerr // fields that do not fit are left out
 	}
 	return json.Marshal(graft(parse(converted), d.rest))
 }
 
-// graft adds a rest to an object of another type than it was picked from: where the way to it leads through what the
-// object has, and to what it has not.
+// graft adds a rest to an object of another type than it was picked from. It adds a member only where the object has all parents of the member and
+// not the member itself.
 func graft(object, rest any) any {
 	switch rest := rest.(type) {
 	case map[string]any:

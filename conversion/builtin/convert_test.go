@@ -222,7 +222,7 @@ func TestAnObjectOfANewerClusterLosesNothingOnTheWayToAHookInAnotherVersionAndBa
 	}
 }
 
-// back is what a hook changed that saw an object in another version.
+// back returns, as a patch, the changes of a hook that saw an object in another version.
 func back(t *testing.T, object, seen, changed []byte) []byte {
 	t.Helper()
 	got, err := conversion.Rebase(object, seen, changed)

@@ -49,8 +49,7 @@ func TestEveryObjectOfTheCorpusIsConvertedOrNamed(t *testing.T) {
 	}
 }
 
-// TestTheCorpusObjectsConvertIntoEachOther compares with what the API server writes for a client that asks for the other
-// version.
+// TestTheCorpusObjectsConvertIntoEachOther compares with the object that the API server writes for a client that asks for the other version.
 func TestTheCorpusObjectsConvertIntoEachOther(t *testing.T) {
 	objects := corpusObjects(t)
 	for _, files := range corpusPairs() {
@@ -74,9 +73,8 @@ func TestTheCorpusObjectsConvertIntoEachOther(t *testing.T) {
 	}
 }
 
-// TestTheCorpusObjectsDifferInWhatTheirAuthorsChanged converts each object into the version of its partners, and has both
-// defaulted there: what is different then is what the project changed in its manifest beside the version, and what the two
-// versions have different defaults for.
+// TestTheCorpusObjectsDifferInWhatTheirAuthorsChanged converts each object into the version of its partners, and has both defaulted there. The
+// differences left are the project's own changes of its manifest, and fields whose defaults differ between the versions.
 func TestTheCorpusObjectsDifferInWhatTheirAuthorsChanged(t *testing.T) {
 	objects := corpusObjects(t)
 	defaults := []string{ // of extensions/v1beta1 Deployments, and of the others

@@ -10,12 +10,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
-// The rows of docs/deviations.md about built-in kinds: what kube-apiserver does, and what we do.
+// Tests of the rows of docs/deviations.md about built-in kinds: kube-apiserver beside the codec.
 
 const addLabels = `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`
 
-// both sends an object through kube-apiserver's mutating plugin and through the codec. seen is what the second hook sees,
-// final the object in the end, changed whether the first hook is found to have changed it: there, and here.
+// both sends an object through kube-apiserver's mutating plugin and through the codec. seen is the object that the second hook sees, final the object
+// in the end, changed whether the first hook changed it: with the plugin, and with the codec.
 func both(t *testing.T, object []byte, patches [hooks]string) (seen, final [2][]byte, changed [2]bool) {
 	t.Helper()
 	w := newWorld(t, everything())

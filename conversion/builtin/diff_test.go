@@ -80,7 +80,7 @@ func TestThePatchOfAllHooksHoldsWhatTheyChangedAndNothingElse(t *testing.T) {
 }
 
 func TestADefaultThatFollowsFromAChangeIsInThePatchIfItWouldNotFollowFromIt(t *testing.T) {
-	// The image decides the default of imagePullPolicy, and the hook says what the other image had by default.
+	// The image decides the default of imagePullPolicy, and the hook sets the default of the other image.
 	object := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"main"}]}}`
 	c := builtin.New(builtin.Options{})
 	result, _, err := c.Apply([]byte(object), []byte(`[{"op":"replace","path":"/spec/containers/0","value":{"name":"main","image":"main:1","imagePullPolicy":"Always"}}]`))
@@ -152,8 +152,7 @@ func TestNothingThatARandomHookWritesIsLost(t *testing.T) {
 	}
 }
 
-// lost is the path of something in an object that is not in what became of it; values may be written otherwise, and what
-// is empty may go.
+// lost is the path of a value of from that to lacks. Values may be written otherwise, and empty values may go.
 func lost(from, to any, at string) string {
 	switch from := from.(type) {
 	case map[string]any:

@@ -35,7 +35,7 @@ type world struct {
 	seen    [][]byte // by the hooks, in order
 }
 
-// newWorld is the API server with hooks on what a rule covers, for a resource that is served in these kinds.
+// newWorld is the API server with hooks for one rule, for a resource that is served in these kinds.
 func newWorld(t *testing.T, rule admissionregistrationv1.Rule, kinds ...schema.GroupVersionKind) *world {
 	t.Helper()
 	w := &world{}
@@ -68,7 +68,7 @@ func newWorld(t *testing.T, rule admissionregistrationv1.Rule, kinds ...schema.G
 	return w
 }
 
-// admit is what the API server makes of an object and the patches.
+// admit sends an object through the API server, with hooks that answer with the patches.
 func (w *world) admit(t *testing.T, object []byte) oracle.Outcome {
 	t.Helper()
 	w.seen = nil
@@ -222,7 +222,7 @@ func compare(t *testing.T, w *world, object []byte) string {
 	return finish(t, s, want, object, now, unknown)
 }
 
-// sees says whether a hook sees what it should, apart from fields that nobody knows.
+// sees says whether a hook sees the wanted object, apart from unknown fields.
 func sees(t *testing.T, want, got []byte, unknown bool) bool {
 	t.Helper()
 	if !unknown {
@@ -264,7 +264,7 @@ func verdict(unknown bool) string {
 	return "admitted"
 }
 
-// patchOf is a random patch, often one that fits.
+// patchOf is a random patch, which often fits.
 func patchOf(t *testing.T, r *rand.Rand, object []byte) string {
 	fitting := []string{
 		`[]`, `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"add","path":"/metadata/annotations","value":{}}]`,

@@ -1,9 +1,7 @@
-// Package builtin changes, compares and converts objects of the kinds that kube-apiserver has built in, as it does
-// itself: with its own Go types, defaults and conversions, those of k8s.io/kubernetes v1.36.3 and
-// k8s.io/apiextensions-apiserver v0.36.3.
+// Package builtin changes, compares and converts objects of the kinds that kube-apiserver has built in, as it does itself: with its own Go types,
+// defaults and conversions, from k8s.io/kubernetes v1.36.3 and k8s.io/apiextensions-apiserver v0.36.3.
 //
-// Not all that these modules hold is still served by that version of Kubernetes; objects of all of it can be read and
-// converted:
+// Not all that these modules hold is still served by that version of Kubernetes; objects of all of it can be read and converted:
 //
 //   - admissionregistration.k8s.io v1, v1beta1, v1alpha1 (policies only)
 //   - apiextensions.k8s.io v1, v1beta1
@@ -26,16 +24,16 @@
 //   - storage.k8s.io v1, v1beta1, v1alpha1
 //   - storagemigration.k8s.io v1beta1
 //
-// A cluster newer than that may send fields which the types do not know. They are no reason to treat an object otherwise:
-// they are kept aside while it is decoded, and put back where they were when it is encoded. Objects that are nothing but
-// JSON to us would be worse than incomplete ones, for hooks rely on defaults that the hooks before them made necessary.
+// A cluster newer than that may send fields which the types do not know. They are no reason to treat an object otherwise: they are kept aside while
+// it is decoded, and put back where they were when it is encoded. Objects that are nothing but JSON to us would be worse than incomplete ones, for
+// hooks rely on defaults that the hooks before them made necessary.
 //
-// What older clusters may still serve and these modules have forgotten: autoscaling v2beta1 and v2beta2, PodSecurityPolicy,
-// the batch v2alpha1 CronJob, and most v1alpha1 versions. Such objects, and custom resources, are changed as JSON, and are
-// not converted. An APIService is changed as JSON too.
+// Older clusters may still serve versions that these modules have dropped: autoscaling v2beta1 and v2beta2, PodSecurityPolicy, the batch v2alpha1
+// CronJob, and most v1alpha1 versions. Such objects, and custom resources, are changed as JSON, and are not converted. An APIService is changed as
+// JSON too.
 //
-// Defaults depend on feature gates here and there; they are those of an API server without flags.
+// Defaults depend on feature gates here and there; an API server without flags has the same gates.
 //
-// Everything in the package is pure and may be used concurrently. Its import fills the global scheme of
-// k8s.io/kubernetes, which is why it is linked where the program is wired and nowhere else.
+// Everything in the package is pure and may be used concurrently. Its import fills the global scheme of k8s.io/kubernetes, which is why it is linked
+// where the program is wired and nowhere else.
 package builtin

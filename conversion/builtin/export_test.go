@@ -13,10 +13,10 @@ func (c *Codec) SetDefaults(object runtime.Object) {
 	c.types.scheme(object.GetObjectKind().GroupVersionKind()).Default(object)
 }
 
-// Apply is that of a session for one patch alone.
+// Apply is Apply of a session for one patch alone.
 func (c *Codec) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	return c.NewPatchSession(nil).Apply(object, patch)
 }
 
-// Diff is that of a session without a patch.
+// Diff is Diff of a session without a patch.
 func (c *Codec) Diff(from, to []byte) ([]byte, error) { return c.NewPatchSession(nil).Diff(from, to) }

@@ -10,18 +10,17 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// PatchSession applies the patches of one review: what a patch left is kept decoded for the next one, as kube-apiserver
-// keeps it. Objects are known again by where they are in memory; they must not be written, as long as the session is in
-// use. It belongs to one goroutine.
+// PatchSession applies the patches of one review. It keeps the result of a patch decoded for the next patch, as kube-apiserver does. Objects are
+// known again by where they are in memory; they must not be written, as long as the session is in use. It belongs to one goroutine.
 type PatchSession struct {
 	codec     *Codec
 	allowance conversion.Allowance
 	booked    int64 // bytes of the values that are kept
 	first     kept  // the object of the first patch
-	latest    kept  // what the last patch left
+	latest    kept  // the result of the last patch
 }
 
-// kept is an object beside what it is decoded.
+// kept is an object beside its decoded value.
 type kept struct {
 	raw []byte
 	typed
@@ -37,23 +36,20 @@ func (c *Codec) NewPatchSession(a conversion.Allowance) *PatchSession {
 	return &PatchSession{codec: c, allowance: a}
 }
 
-// Apply applies a JSON patch as kube-apiserver does (callAttrMutatingHook of
-// k8s.io/apiserver/pkg/admission/plugin/webhook/mutating; SEMANTICS C10, C34): to the JSON that the hook saw; what comes
-// out is decoded into a new object of the same kind, compared, defaulted and encoded anew.
+// Apply applies a JSON patch as kube-apiserver does (callAttrMutatingHook of k8s.io/apiserver/pkg/admission/plugin/webhook/mutating; SEMANTICS C10,
+// C34): to the JSON that the hook saw. The result is decoded into a new object of the same kind, compared, defaulted and encoded anew.
 //
-// The result is the object that the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether
-// the two objects differ before defaulting. So the result may be another one although changed is false: a patch that
-// changes nothing still fills in the defaults that the object lacks, and may write it otherwise ([] for null). Upstream
-// replaces the object then too. It is object itself if not a byte differs, if the patch has no operations, and if the
-// patch does nothing to an object that is not built in.
+// The result is the object that the next hook sees, and changed is whether a hook that was asked before has to be asked again: whether the two
+// objects differ before defaulting. So the result may be another one although changed is false: a patch that changes nothing still fills in the
+// defaults that the object lacks, and may write it otherwise ([] for null). Upstream replaces the object then too. It is object itself if not a byte
+// differs, if the patch has no operations, and if the patch does nothing to an object that is not built in.
 //
-// An object whose kind is not built in is patched as mere JSON. Of one that is, a cluster newer than our types loses no
-// field: what they do not know goes along unseen, and is a change when it changes. The API server of a cluster that is
-// not newer would drop such fields where a hook adds them; it still will, when it reads our answer.
+// An object whose kind is not built in is patched as mere JSON. A built-in object of a cluster newer than our types loses no field: unknown fields
+// are kept, and a change of them counts as a change. The API server of a cluster that is not newer would drop such fields where a hook adds them; it
+// still will, when it reads our answer.
 //
-// object is nil when the request has none; it takes no patch but an empty one. An error that matches
-// conversion.ErrUndecodable is the hook's (SEMANTICS C20); that of the allowance means that there is no memory for it, and any
-// other that the patch does not fit the object (C21).
+// object is nil when the request has none; it takes no patch but an empty one. An error that matches conversion.ErrUndecodable is the hook's
+// (SEMANTICS C20). An error of the allowance means that there is no memory for it, and any other that the patch does not fit the object (C21).
 func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool, err error) {
 	kind, err := conversion.KindOf(object)
 	if err != nil || s.codec.types.scheme(kind) == nil {
@@ -74,7 +70,7 @@ func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool,
 	return s.change(object, patch, patched, kind)
 }
 
-// change compares an object with what a patch made of it, and gives that its defaults.
+// change compares an object with the patched object, and fills in the defaults of the latter.
 func (s *PatchSession) change(object, patch, patched []byte, kind schema.GroupVersionKind) (result []byte, changed bool, err error) {
 	c := s.codec
 	before, err := s.decode(object, kind)
@@ -107,7 +103,7 @@ func (s *PatchSession) applyRaw(object, patch []byte, reason string) (result []b
 	return result, changed, err
 }
 
-// Initialized is that of [conversion.Raw].
+// Initialized is Initialized of [conversion.Raw].
 func (s *PatchSession) Initialized(base, current, result []byte) (merged []byte, changed bool, err error) {
 	return conversion.Raw{Allowance: s.allowance}.Initialized(base, current, result)
 }
@@ -126,7 +122,7 @@ func (n *need) grow(a conversion.Allowance, bytes int64) error {
 	return nil
 }
 
-// keep gives back what a patch has booked, but for half of it if what it left is kept decoded for the next one.
+// keep gives back the memory that a patch has booked. If the result is kept decoded for the next patch, half of it stays booked.
 func (s *PatchSession) keep(n *need, err error) {
 	if s.allowance == nil {
 		return
@@ -173,12 +169,12 @@ func (s *PatchSession) storeResult(before []byte, after typed, kind schema.Group
 	return result, nil
 }
 
-// Diff returns the JSON patch that makes of from, the object of a request, what Apply made of it; nil when nothing is to
-// be done. It holds what hooks changed and nothing else: a difference that reading an object as its Go type and writing
-// it again makes by itself (a default that the API server does not know, an empty field that is left out) is not in it.
+// Diff returns the JSON patch from the object of a request to the result of Apply; nil when nothing is to be done. The patch holds the changes of
+// hooks alone. Reading an object as its Go type and writing it again makes differences too (a default that the API server does not know, an empty
+// field that is left out): they are not in the patch.
 //
-// It comes after the last patch. The memory that it takes was there for the patches: it is not refused. What is booked for the
-// object that the last patch left counts, since nothing needs that decoded any more.
+// Call it after the last patch. It charges its memory and is not refused: the patches before it had as much. It reuses the memory that is booked for
+// the result of the last patch, which it drops.
 func (s *PatchSession) Diff(from, to []byte) ([]byte, error) {
 	s.latest = kept{}
 	if s.allowance != nil {
@@ -197,7 +193,7 @@ func (s *PatchSession) Diff(from, to []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A default may depend on what a hook changed beside it, and then it has to be in the patch.
+	// A default may depend on a field that a hook changed: then the default has to be in the patch.
 	if again, _ := s.normal(target); !bytes.Equal(again, to) {
 		if after, known := s.normal(to); known && !bytes.Equal(again, after) {
 			target = after
@@ -216,8 +212,8 @@ func (s *PatchSession) normal(raw []byte) ([]byte, bool) {
 	return out, err == nil
 }
 
-// take decodes an object that is going to be changed. What a patch left is of no use here: a list that it emptied is in
-// memory still told from one that is absent, which gets a default.
+// take decodes an object that is going to be changed. It does not reuse the decoded result of a patch: in memory a list that the patch emptied
+// differs from an absent list, which gets a default.
 func (s *PatchSession) take(raw []byte) (typed, error) {
 	if !s.first.is(raw) {
 		return s.codec.types.read(raw)

@@ -64,7 +64,7 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 func TestASeriesDecodesWhatAPatchLeftOnce(t *testing.T) {
 	c := builtin.New(builtin.Options{})
 	object := asServed(t, pod)
-	again := testing.AllocsPerRun(20, func() { // the first patch finds nothing kept, the second what the first left
+	again := testing.AllocsPerRun(20, func() { // the first patch finds nothing kept, the second the result of the first
 		s := c.NewPatchSession(nil)
 		now, _, _ := s.Apply(object, []byte(label))
 		_, _, _ = s.Apply(now, []byte(label))
@@ -80,7 +80,7 @@ func TestASeriesDecodesWhatAPatchLeftOnce(t *testing.T) {
 	}
 }
 
-// booked is an allowance that counts what is booked, and the most that was.
+// booked is an allowance that counts the bytes booked now, and the most so far.
 type booked struct{ now, most int64 }
 
 func (b *booked) Err() error { return nil }

@@ -29,7 +29,7 @@ func mutation(r *rand.Rand, object any) string {
 	return "[" + strings.Join(operations, ",") + "]"
 }
 
-// gentle is a random patch whose values are of the type of what they replace, so that it mostly fits.
+// gentle is a random patch whose values have the types of the values that they replace, so that it mostly fits.
 func gentle(r *rand.Rand, object any) string {
 	places := slices.DeleteFunc(paths(object, "", nil), func(p string) bool { return p == "/kind" || p == "/apiVersion" })
 	place := places[r.IntN(len(places))]
@@ -52,7 +52,7 @@ func gentle(r *rand.Rand, object any) string {
 	return `[{"op":"replace","path":"` + place + `","value":` + value + `}]`
 }
 
-// find is what a JSON pointer points to.
+// find looks up a JSON pointer.
 func find(v any, pointer string) any {
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		switch of := v.(type) {

@@ -17,16 +17,15 @@ import (
 // maxStrictErrors is how many unknown fields sigs.k8s.io/json names; behind that many there may be more.
 const maxStrictErrors = 100
 
-// maxPathBytes is how long the paths of all values of an object with unknown fields may be together. Those of an object of 3 MiB are about
-// 20 MB; one that nests thousands of objects in one of a long name has paths of gigabytes.
+// maxPathBytes bounds the paths of all values of an object with unknown fields, together. An object of 3 MiB has paths of about 20 MB; thousands of
+// nested objects with long names have paths of gigabytes.
 const maxPathBytes = 256 << 20
 
 // errAmbiguous means that unknown content of an object cannot be separated from known content.
 var errAmbiguous = errors.New("a field twice, too many unknown ones, or one whose name reads as a path")
 
-// restOf returns what a JSON object has and its Go type has not: a tree that is as the object but for what the type knows,
-// nil if that is all. Arrays in it are as long as in the object. decoded is the object as its type, strict are the errors
-// of the strict decoding.
+// restOf returns the fields of a JSON object that its Go type does not know, as a tree in the shape of the object; nil if the type knows all. Arrays
+// in it are as long as in the object. decoded is the object as its type, strict are the errors of the strict decoding.
 func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 	known, hides, err := hidden(raw, decoded)
 	if err != nil || !hides && len(strict) == 0 {
@@ -56,9 +55,8 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 	return rest, nil
 }
 
-// hidden finds what strictness does not: the schemas of a CustomResourceDefinition decode parts of themselves on their own
-// and do not report unknown fields. It returns the paths that such a type knows, and whether it hides anything: what
-// is not encoded again is unknown, unless it is empty.
+// hidden finds unknown fields that strict decoding does not report: the schemas of a CustomResourceDefinition decode parts of themselves on their
+// own. It returns the paths that such a type knows, and whether it hides any field: a field that is not encoded again is unknown, unless it is empty.
 func hidden(raw []byte, decoded runtime.Object) (known map[string]bool, hides bool, err error) {
 	switch decoded.(type) {
 	case *apiextensionsv1.CustomResourceDefinition, *apiextensionsv1beta1.CustomResourceDefinition:
@@ -94,7 +92,7 @@ func parse(raw []byte) any {
 // whole is a value in a rest that the object has nothing of.
 type whole struct{ value any }
 
-// pick returns the members that are wanted, wherever they are, and nil if none is. Paths are those of sigs.k8s.io/json.
+// pick returns the wanted members at any depth, and nil if there are none. Paths have the form of sigs.k8s.io/json.
 func pick(v any, at string, wanted func(path string, v any) bool) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 )
 
-// Each value of an object with unknown fields has a path: those of deep values below a long name were gigabytes.
+// Each value of an object with unknown fields has a path: the paths of deep values below a long name were gigabytes.
 func TestAnObjectWithVeryLongPathsStaysJSON(t *testing.T) {
 	const levels = 4000
 	object := `{"kind":"ControllerRevision","apiVersion":"apps/v1","revision":1,"unknown":1,"data":{"` + strings.Repeat("n", 100_000) + `":` +

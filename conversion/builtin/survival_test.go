@@ -70,7 +70,7 @@ func sortedKinds(objects map[schema.GroupVersionKind]seed) []schema.GroupVersion
 	return slices.SortedFunc(maps.Keys(objects), func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// harmless is a patch that has nothing to do with what is made up.
+// harmless is a patch that touches no made-up field.
 func harmless(kind schema.GroupVersionKind) string {
 	if kind.Kind == "DeploymentRollback" {
 		return `[{"op":"replace","path":"/rollbackTo/revision","value":77}]`
@@ -78,8 +78,8 @@ func harmless(kind schema.GroupVersionKind) string {
 	return `[{"op":"add","path":"/metadata/generation","value":77}]`
 }
 
-// TestMadeUpFieldsSurviveEveryPatch lets a hook change something else in objects with fields that nobody knows, on random
-// places: the patch of all hooks is then that of the hook. Then a second hook changes one of the fields.
+// TestMadeUpFieldsSurviveEveryPatch lets a hook change another field of objects that have unknown fields on random places: the patch of the review
+// then equals the patch of the hook. Then a second hook changes an unknown field.
 func TestMadeUpFieldsSurviveEveryPatch(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 10))
@@ -135,13 +135,13 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)
 	}
-	// In an object, since that is what can be compared.
+	// In an object: DiffPatch compares objects alone.
 	patch, err := conversion.DiffPatch(fmt.Appendf(nil, `{"v":%s}`, a), fmt.Appendf(nil, `{"v":%s}`, b))
 	return err == nil && patch == nil
 }
 
-// TestMadeUpFieldsSurviveAHookInAnotherVersion is the same for hooks that see the object in another version: what they
-// change there is all that changes here.
+// TestMadeUpFieldsSurviveAHookInAnotherVersion is the same for hooks that see the object in another version: their changes there are the only changes
+// here.
 func TestMadeUpFieldsSurviveAHookInAnotherVersion(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(11, 12))
@@ -165,7 +165,7 @@ func TestMadeUpFieldsSurviveAHookInAnotherVersion(t *testing.T) {
 	}
 }
 
-// elsewhere is what a hook in another version makes of an object.
+// elsewhere is an object after a hook has patched it in another version.
 func elsewhere(t *testing.T, c *builtin.Codec, object []byte, there schema.GroupVersionKind, patch string) []byte {
 	t.Helper()
 	here := kindIn(t, object)

@@ -92,8 +92,8 @@ func (t types) read(raw []byte) (typed, error) {
 	return t.decode(raw, kind)
 }
 
-// decode decodes an object into a new one of the kind. Errors are those of read; with errAmbiguous the object is returned
-// too, without what the type does not know.
+// decode decodes an object into a new value of the kind. It has the errors of read; with errAmbiguous it returns the object too, without the fields
+// that the type does not know.
 func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	s := t.scheme(kind)
 	if s == nil {
@@ -116,9 +116,9 @@ func (t types) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 
 func (d typed) setDefaults() { d.scheme.Default(d.object) }
 
-// as returns the object in another version, by way of the internal one, as ConvertToGVK of
-// k8s.io/apiserver/pkg/admission does (SEMANTICS C14). What the type does not know is lost, unless the version is the same.
-// d must not be used any more. The error wraps ErrUnknownKind when there is no such version.
+// as returns the object in another version, by way of the internal one, as ConvertToGVK of k8s.io/apiserver/pkg/admission does (SEMANTICS C14).
+// Fields that the type does not know are lost, unless the version is the same. d must not be used any more. The error wraps ErrUnknownKind when there
+// is no such version.
 func (d typed) as(kind schema.GroupVersionKind) (typed, error) {
 	if kind == d.kind {
 		return d, nil
@@ -143,7 +143,7 @@ func (d typed) as(kind schema.GroupVersionKind) (typed, error) {
 	return typed{scheme: d.scheme, kind: kind, object: object}, nil
 }
 
-// encode returns the JSON of the object as the API server would write it into a review, with what the type does not know.
+// encode returns the JSON of the object as the API server would write it into a review, with the fields that the type does not know.
 func (d typed) encode() ([]byte, error) {
 	d.object.GetObjectKind().SetGroupVersionKind(d.kind)
 	raw, err := json.Marshal(d.object)

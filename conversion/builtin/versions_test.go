@@ -17,8 +17,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem protects an assumption of package equivalents. The document is that of a kube-apiserver
-// of our types' version that serves everything.
+// TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem protects an assumption of package equivalents. A kube-apiserver of our types'
+// version that serves everything wrote the document.
 func TestDiscoveryListsVersionsInTheOrderInWhichTheAPIServerInstallsThem(t *testing.T) {
 	source, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// What a definition takes in memory, in bytes, beside texts.
+// Estimated memory of a definition, in bytes, beside texts.
 const (
 	definitionBytes = 2 << 10
 	versionBytes    = 1 << 10

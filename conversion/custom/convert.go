@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Convert returns an object of the resource in another of its versions: crConverter.Convert of converter.go, for one
-// object. An object that is in that version already is returned as it is, a Scale too. raw is not changed. With strategy
-// Webhook the caller is called, unless the object has nothing but its kind.
+// Convert returns an object of the resource in another of its versions: crConverter.Convert of converter.go, for one object. An object that is in
+// that version already is returned as it is, a Scale too. raw is not changed. With strategy Webhook the caller is called, unless the object has
+// nothing but its kind.
 //
-// Each error names the CustomResourceDefinition and both versions, and is one of the request, not of a hook.
+// Each error names the CustomResourceDefinition and both versions. It fails the request; no hook caused it.
 func (d *Definition) Convert(ctx context.Context, raw []byte, to schema.GroupVersionKind, caller Caller) ([]byte, error) {
 	o, err := parse(raw)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Definition) check(kind schema.GroupVersionKind) error {
 	return nil
 }
 
-// describe names a kind in an error, also one that an object does not say.
+// describe names a kind in an error, also if the object has none.
 func describe(kind schema.GroupVersionKind) string {
 	if kind.Empty() || kind.Kind == "" {
 		return "an object without a kind and a proper apiVersion"

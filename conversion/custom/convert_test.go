@@ -143,7 +143,7 @@ func TestAWebhookThatSpeaksNoKnownVersionIsNotCalled(t *testing.T) {
 	}
 }
 
-// contextual is a Caller that looks at what it is given.
+// contextual is a Caller as a function of its context and client configuration.
 type contextual func(ctx context.Context, at *apiextensionsv1.WebhookClientConfig) error
 
 func (f contextual) CallConversion(ctx context.Context, at *apiextensionsv1.WebhookClientConfig, _ []byte) ([]byte, error) {
@@ -195,7 +195,7 @@ func FuzzObject(f *testing.F) {
 	none, there, asked := compiled(f, crd), newOriginal(f, crd), newComparison(f, "v1")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if o, err := parse(raw); err == nil && o.kind() != widget("v1") {
-			return // What is of another definition, or in v2 already.
+			return // The object is of another definition, or in v2 already.
 		}
 		_, _ = asked.compare(t, raw, success("v1", after))
 		got, err := none.Convert(t.Context(), raw, widget("v2"), nobody(t))

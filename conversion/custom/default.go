@@ -85,8 +85,8 @@ func carry(raw []byte, before, after map[string]any) ([]byte, error) {
 	return p.Raw, err
 }
 
-// defaultsOf reads the defaults of a version: what crdHandler.getOrCreateServingInfoFor does with its schema, less all
-// that has nothing to do with them. It is nil when there are none.
+// defaultsOf reads the defaults of a version: the part of crdHandler.getOrCreateServingInfoFor that prepares the schema for defaulting. It is nil
+// when there are none.
 func defaultsOf(v *apiextensionsv1.CustomResourceDefinitionVersion, preserveUnknownFields bool) (*schema.Structural, error) {
 	if v.Schema == nil || !hasDefault(v.Schema.OpenAPIV3Schema) {
 		return nil, nil //nolint:nilnil // no defaults are no error, and documented
@@ -102,7 +102,7 @@ func defaultsOf(v *apiextensionsv1.CustomResourceDefinitionVersion, preserveUnkn
 	case err != nil:
 		return nil, err
 	case !preserveUnknownFields:
-		s = s.DeepCopy() // PruneDefaults changes the values, which are those of the CustomResourceDefinition.
+		s = s.DeepCopy() // PruneDefaults changes the values, which s shares with the CustomResourceDefinition.
 		if err := defaulting.PruneDefaults(s); err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func slim(s *schema.Structural) *schema.Structural {
 		if kept := slim(&property); kept != nil {
 			out.Properties[name] = *kept
 		} else if out.AdditionalProperties != nil {
-			out.Properties[name] = schema.Structural{} // It is not one of the additional ones.
+			out.Properties[name] = schema.Structural{} // It is not an additional property.
 		}
 	}
 	if out.Default.Object == nil && out.Items == nil && len(out.Properties) == 0 && out.AdditionalProperties == nil {

@@ -130,7 +130,7 @@ func wholeSchema(t testing.TB, v *apiextensionsv1.CustomResourceDefinitionVersio
 // schemaOf makes a schema, and values that may be of it.
 type schemaOf struct{ generator }
 
-// name is a property, one of few, so that values meet schemas.
+// name is a property, out of few, so that values meet schemas.
 func (g schemaOf) name() string { return []string{"a", "b", "c", "d"}[g.IntN(4)] }
 
 func (g schemaOf) schema(depth int) *apiextensionsv1.JSONSchemaProps {

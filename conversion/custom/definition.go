@@ -46,9 +46,8 @@ type webhook struct {
 	version string // of the ConversionReview, in full; empty when the webhook takes none that is spoken here
 }
 
-// Compile reads a CustomResourceDefinition, which is not changed or kept. It need not be defaulted: no conversion is
-// strategy None, and where no names were accepted yet (in a file, say) those of the specification count. Of the schemas
-// only the defaults are kept.
+// Compile reads a CustomResourceDefinition, which is not changed or kept. It need not be defaulted: no conversion means strategy None. Without
+// accepted names (in a file, say) the names of the specification count. Of the schemas only the defaults are kept.
 //
 // The error is a reason for which an API server could not serve the resource either.
 func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
@@ -148,9 +147,8 @@ func (d *Definition) Plural() string { return d.plural }
 // Kind is the kind of the objects.
 func (d *Definition) Kind() string { return d.kind }
 
-// Equivalents returns the ways to reach the resource, or one of its subresources, in the order in which the API server
-// tries them: that of spec.versions, whether served or not (SEMANTICS C13). It is empty for a subresource that no version
-// has. The slice must not be changed.
+// Equivalents returns the ways to reach the resource or a subresource. The API server tries them in the same order: by spec.versions, served or not
+// (SEMANTICS C13). It is empty for a subresource that no version has. The slice must not be changed.
 func (d *Definition) Equivalents(subresource string) []conversion.ResourceKind {
 	return d.ways[subresource]
 }

@@ -33,7 +33,7 @@ func TestADefinitionKnowsWhatItDefines(t *testing.T) {
 	}
 }
 
-// register is what customresource_handler.go does in crdHandler.getOrCreateServingInfoFor.
+// register copies crdHandler.getOrCreateServingInfoFor of customresource_handler.go.
 func register(crd *apiextensionsv1.CustomResourceDefinition) runtime.EquivalentResourceRegistry {
 	registry := runtime.NewEquivalentResourceRegistry()
 	for _, v := range crd.Spec.Versions {

@@ -16,7 +16,7 @@ const (
 	carryFactor = 8
 )
 
-// measurement finds what defaulting.Default would add to an object, without adding it.
+// measurement finds the values that defaulting.Default would add to an object, without adding them.
 type measurement struct {
 	done  func() error
 	bytes int64

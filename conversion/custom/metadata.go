@@ -19,8 +19,8 @@ const (
 	annotations = "annotations"
 )
 
-// accept checks what a conversion webhook made of an object, and returns it with the metadata of the object: the last
-// part of webhookConverter.Convert of webhook_converter.go.
+// accept checks the object that a conversion webhook returned, and gives it the metadata of the original: the last part of webhookConverter.Convert
+// of webhook_converter.go.
 func accept(original *object, raw []byte, to schema.GroupVersionKind) ([]byte, error) {
 	converted, err := parse(raw)
 	if err != nil {
@@ -54,8 +54,7 @@ func sameIdentity(original, converted *object) error {
 	return nil
 }
 
-// restoreMetadata is the metadata of the original with the labels and annotations of what became of it: restoreObjectMeta
-// of webhook_converter.go.
+// restoreMetadata is the metadata of the original with the labels and annotations of the converted object: restoreObjectMeta of webhook_converter.go.
 func restoreMetadata(original, converted *object) ([]byte, error) {
 	raw := converted.get(metadata)
 	if raw == nil {

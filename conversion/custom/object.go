@@ -12,7 +12,7 @@ import (
 // object is a JSON object as it stands, and where its own members are.
 type object struct {
 	raw     []byte
-	members []jsonMember // also those of the same name
+	members []jsonMember // including duplicate names
 }
 
 // jsonMember is where the value of a member stands.
@@ -39,7 +39,7 @@ func parse(raw []byte) (*object, error) {
 	return o, s.Err()
 }
 
-// get is the value of a member, the last one of that name; nil when there is none.
+// get is the value of a member, the last of several; nil when there is none.
 func (o *object) get(name string) []byte {
 	for i := len(o.members) - 1; i >= 0; i-- {
 		if m := o.members[i]; m.name == name {
@@ -87,7 +87,7 @@ func (o *object) isEmpty() bool {
 	return o.get("kind") != nil && o.get("apiVersion") != nil
 }
 
-// with is the document with another value in place of that of a member, and else as it was.
+// with returns the document with another value for a member, and else unchanged.
 func (o *object) with(name string, value []byte) []byte {
 	out := make([]byte, 0, len(o.raw)+len(value))
 	done := 0

@@ -96,7 +96,7 @@ func newComparison(t testing.TB, reviewVersions ...string) *comparison {
 	return &comparison{original: newOriginal(t, crd), ours: compiled(t, crd)}
 }
 
-// compare converts an object here and there. %UID% in the answer is the uid of the review. It returns what came of it.
+// compare converts an object here and there. %UID% in the answer is the uid of the review. It returns the result.
 func (c *comparison) compare(t testing.TB, raw []byte, answer string) (converted []byte, failed error) {
 	t.Helper()
 	var asked [2]map[string]any

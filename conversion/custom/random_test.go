@@ -86,7 +86,7 @@ func (g generator) object(version string) map[string]any {
 	return out
 }
 
-// answered is what a webhook makes of an object.
+// answered is a webhook's random conversion of an object.
 func (g generator) answered(object map[string]any) map[string]any {
 	out := maps.Clone(object)
 	out["apiVersion"], out["spec"] = "example.com/v2", g.value(3)

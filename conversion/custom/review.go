@@ -19,7 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// reviewKind is the kind of what conversion webhooks read and write.
+// reviewKind is the kind of the document that conversion webhooks read and write.
 const reviewKind = "ConversionReview"
 
 // maxMessage bounds the message of a webhook in an error, in bytes.

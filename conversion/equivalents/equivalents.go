@@ -21,11 +21,10 @@ type Builtin struct {
 	own  map[schema.GroupResource]bool
 }
 
-// Discovered returns what an API server with these resources considers equivalent. The versions of a group come in the
-// order in which its discovery lists them: it is the order in which it installs them. The order of the groups is known.
+// Discovered returns the resources that an API server with these resources considers equivalent. The versions of a group come in the order in which
+// its discovery lists them: it is the order in which it installs them. The order of the groups is known.
 //
-// Groups that are not built in are left out: each CustomResourceDefinition is a world of its own, and so is each
-// aggregated API.
+// Groups that are not built in are left out: each CustomResourceDefinition is a world of its own, and so is each aggregated API.
 func Discovered(lists []*metav1.APIResourceList) *Builtin {
 	e := &Builtin{ways: map[string][]conversion.ResourceKind{}, own: map[schema.GroupResource]bool{}}
 	for _, list := range inInstallOrder(lists) {
@@ -51,11 +50,11 @@ func (e *Builtin) add(gv schema.GroupVersion, r *metav1.APIResource) {
 	e.own[way.Resource.GroupResource()] = true
 }
 
-// For returns the ways to reach a resource, in the order in which the API server tries them, with the given one among
-// them; none for a resource that is not built in. The slice must not be changed.
+// For returns the ways to reach a resource, in the order in which the API server tries them, with the given one among them; none for a resource that
+// is not built in. The slice must not be changed.
 //
-// What makes resources the same is the place where the API server keeps them, and for built-in ones that follows from
-// the name alone, whatever the group (DefaultStorageFactory.ResourcePrefix of k8s.io/apiserver/pkg/server/storage).
+// Resources are the same if the API server stores them in one place. For built-in resources the name alone decides the place, whatever the group
+// (DefaultStorageFactory.ResourcePrefix of k8s.io/apiserver/pkg/server/storage).
 func (e *Builtin) For(resource schema.GroupVersionResource, subresource string) []conversion.ResourceKind {
 	if !e.own[resource.GroupResource()] {
 		return nil
@@ -66,8 +65,8 @@ func (e *Builtin) For(resource schema.GroupVersionResource, subresource string) 
 	return e.ways[resource.Resource+"/"+subresource]
 }
 
-// Families are the ways to reach each resource and subresource, as For returns them, in the order of their names. Like those
-// of For they must not be changed.
+// Families are the ways to reach each resource and subresource, as For returns them, in the order of their names. Callers must not change them, as
+// with For.
 func (e *Builtin) Families() [][]conversion.ResourceKind {
 	all := make([][]conversion.ResourceKind, 0, len(e.ways))
 	for _, path := range slices.Sorted(maps.Keys(e.ways)) {

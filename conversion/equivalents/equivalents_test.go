@@ -253,8 +253,8 @@ func TestTheTableKnowsAllThatKubernetesServesInSeveralWays(t *testing.T) {
 	}
 }
 
-// discovery is what a kube-apiserver of our types' version serves with everything switched on, from its own tests' data.
-// The versions of a group are in the order of its discovery.
+// discovery is the discovery of a kube-apiserver of our types' version with everything switched on, from its own tests' data. The versions of a group
+// are in the order of its discovery.
 func discovery(t testing.TB) []*metav1.APIResourceList {
 	t.Helper()
 	dir := filepath.Join(kubernetesSource(t), "api", "discovery")

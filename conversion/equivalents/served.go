@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Served returns what an API server with these group versions considers equivalent, for a cluster that cannot be asked
-// what it serves; Discovered is more exact. The versions of a group come in the order of the API server's discovery. All
-// that Kubernetes has served in a group version counts, in whatever release: policy/v1beta1 has PodSecurityPolicies,
-// networking.k8s.io/v1beta1 has Ingresses. Only resources that were ever served in more than one way are known.
+// Served returns the resources that an API server with these group versions considers equivalent, for a cluster without discovery; Discovered is more
+// exact. The versions of a group come in the order of the API server's discovery. All that Kubernetes has served in a group version counts, in
+// whatever release: policy/v1beta1 has PodSecurityPolicies, networking.k8s.io/v1beta1 has Ingresses. Only resources that were ever served in more
+// than one way are known.
 func Served(versions []schema.GroupVersion) *Builtin {
 	lists := make([]*metav1.APIResourceList, 0, len(versions))
 	for _, gv := range versions {
@@ -21,10 +21,9 @@ func Served(versions []schema.GroupVersion) *Builtin {
 	return Discovered(lists)
 }
 
-// Known returns what is equivalent in a cluster of which nothing is known: all the ways in which Kubernetes has ever served
-// a built-in resource. No API server serves them all, so that a hook may be found to match that the cluster's own API
-// server would not have called, and the version that it takes may be one that our types cannot convert to; but none is
-// passed over.
+// Known returns the equivalent resources for an unknown cluster: all the ways in which Kubernetes has ever served a built-in resource. No API server
+// serves them all. So a hook may match that the cluster's own API server would not call, and it may take a version that our types cannot convert to.
+// But no hook is passed over.
 func Known() *Builtin {
 	var all []schema.GroupVersion
 	for line := range strings.Lines(served) {
@@ -80,7 +79,7 @@ func expand(column string) []string {
 	return versions
 }
 
-// hasOwnScale reports whether a group version has a Scale of its own; the others use that of autoscaling/v1.
+// hasOwnScale reports whether a group version has a Scale of its own; the others use the Scale of autoscaling/v1.
 func hasOwnScale(gv string) bool {
 	return gv == "extensions/v1beta1" || gv == "apps/v1beta1" || gv == "apps/v1beta2"
 }
