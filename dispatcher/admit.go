@@ -14,10 +14,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// admit runs all stages of a review for a direct caller: the mutating hooks with their second round, then the validating
-// hooks on the mutated object, under one snapshot and one deadline. A denial in either stage is the answer. The patch is
-// that of the mutating hooks. Warnings, annotations and outcomes are those of both stages, the mutating hooks' first. What
-// an API server does between its stages (in-tree plugins, schema validation) is left to the caller.
+// admit runs all stages of a review for a direct caller: the mutating hooks with their second round, then the validating hooks on the mutated object,
+// under one snapshot and one deadline. A denial in either stage is the answer. The patch comes from the mutating hooks. Warnings, annotations and
+// outcomes come from both stages, the mutating hooks' first. The caller does the work of an API server between its stages (in-tree plugins, schema
+// validation).
 func (d *Dispatcher) admit(
 	ctx context.Context, gone <-chan struct{}, snapshot *match.Snapshot, r *review.Request, held time.Duration,
 ) (review.Answer, error) {
@@ -54,9 +54,9 @@ func inStage(r *review.Request, stage admissionv1.Stage) *review.Request {
 	return &one
 }
 
-// mutateBy returns the deadline of the mutating hooks. It leaves the validating hooks their longest timeout, but at most half
-// of the time; shadow hooks need none. Otherwise a fail-open mutating hook that hangs would leave no time to the
-// validating hooks, and one that is fail-closed would refuse the request.
+// mutateBy returns the deadline of the mutating hooks. It leaves the validating hooks their longest timeout, but at most half of the time; shadow
+// hooks need none. Otherwise a fail-open mutating hook that hangs would leave no time to the validating hooks, and a fail-closed hook would refuse
+// the request.
 func mutateBy(ctx context.Context, now time.Time, validating []*match.Hook) time.Time {
 	deadline, _ := ctx.Deadline()
 	var need time.Duration // the longest: validating hooks are called concurrently
@@ -77,7 +77,7 @@ func notReached(hooks []*match.Hook) []*admissionv1.HookOutcome {
 	return outcomes
 }
 
-// joined returns the answer of both stages; mutated allows. Of annotations with the same key, that of mutated stays.
+// joined returns the answer of both stages; mutated allows. If both stages have an annotation key, mutated wins.
 func joined(mutated, validated review.Answer) review.Answer {
 	m, v := mutated.Response, validated.Response
 	annotations := make(map[string]string, len(m.GetAuditAnnotations())+len(v.GetAuditAnnotations()))

@@ -17,9 +17,8 @@ const (
 	conditionsHere     = "portcullis_hook_match_condition_"
 )
 
-// conditionMetrics exports the metrics of matchConditions under names of Portcullis. kube-apiserver's code, which evaluates
-// the conditions, counts them in a registry of the process; so several dispatchers in one process export the same values. Those of hooks
-// without series of their own are left out.
+// conditionMetrics exports the metrics of matchConditions under names of Portcullis. kube-apiserver's code, which evaluates the conditions, counts
+// them in a registry of the process; so several dispatchers in one process export the same values. Hooks without series of their own are left out.
 type conditionMetrics struct{ hooks *series.Set[hookLabels] }
 
 // Describe implements [prometheus.Collector]. It is empty since the metrics depend on the conditions in use.

@@ -11,7 +11,7 @@ import (
 type bounded struct {
 	context.Context //nolint:containedctx // the parent
 
-	deadline time.Time // not later than that of the parent
+	deadline time.Time // not later than the parent's
 
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // with the timer; nil until Done

@@ -122,7 +122,7 @@ type Options struct {
 	Latencies *latency.Recorder
 	// Slow is how long a review takes that is logged, gets an audit annotation with where its time went, and whose trace is kept; 0 means none.
 	Slow time.Duration
-	// Shadows keeps what hooks in shadow would have done; nil keeps nothing.
+	// Shadows keeps the outcomes of hooks in shadow; nil keeps nothing.
 	Shadows *shadow.Recorder
 	// Logger gets failures of hooks, slow reviews and panics; nil means no log.
 	Logger *slog.Logger
@@ -171,9 +171,9 @@ func New(o Options) (*Dispatcher, error) {
 	}, nil
 }
 
-// Review judges one review. It returns before the deadline of r, and before that of ctx. Failures of calls are folded into the answer by the
-// failure policies of their hooks. An error means that the review could not be judged: there is no fresh configuration or
-// no memory, or ctx was cancelled. The failure policy of the API server's entry has to decide then.
+// Review judges one review. It returns before the deadlines of r and ctx. Failures of calls are folded into the answer by the failure policies of
+// their hooks. An error means that the review could not be judged: there is no fresh configuration or no memory, or ctx was cancelled. The failure
+// policy of the API server's entry has to decide then.
 func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer review.Answer, err error) {
 	gone, begun := ctx.Done(), time.Now()
 	due := &bounded{Context: ctx, deadline: dueBy(ctx, begun, r)}
@@ -277,7 +277,7 @@ func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes
 	})
 }
 
-// dueBy returns the deadline of a review: the earlier one of the request's and that of ctx, or DefaultTimeout without either.
+// dueBy returns the deadline of a review: the earlier deadline of r and ctx, or DefaultTimeout without either.
 func dueBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
 	deadline, limited := ctx.Deadline()
 	switch {
@@ -289,7 +289,7 @@ func dueBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
 	return now.Add(DefaultTimeout)
 }
 
-// answerBy returns the deadline of the hooks: that of ctx less the answer reserve, which is at most a tenth of the time left.
+// answerBy returns the deadline of the hooks: the deadline of ctx less the answer reserve, which is at most a tenth of the time left.
 func answerBy(ctx context.Context, now time.Time, r *review.Request) time.Time {
 	deadline, _ := ctx.Deadline()
 	return deadline.Add(-min(answerReserve(r), deadline.Sub(now)/10))

@@ -117,8 +117,8 @@ func (d *Dispatcher) UpdateClusters(names []string) {
 	}
 }
 
-// Update makes the configuration in force known before a review uses it: the series of its hooks begin, and those of others end. Calls of
-// Update are made in order, from any goroutine.
+// Update makes the configuration in force known before a review uses it: it begins the metric series of its hooks, and ends the series of all others.
+// Calls of Update are made in order, from any goroutine.
 func (d *Dispatcher) Update(s *match.Snapshot) {
 	all := make([]hookLabels, 0, len(s.Hooks()))
 	for _, h := range s.Hooks() {

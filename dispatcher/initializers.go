@@ -131,8 +131,8 @@ func (x *run) endHold(ctx context.Context) {
 	x.hold.Release(ctx)
 }
 
-// readInitializers takes what the client says about initializers off the object, if any of them are candidates, and leaves the
-// ones that it names. A client without the verb for it is refused (SEMANTICS C49).
+// readInitializers takes the client's list of initializers off the object, if any initializers are candidates, and keeps the candidates on that list.
+// A client without the verb for it is refused (SEMANTICS C49).
 func (x *run) readInitializers(o *chain.Options) {
 	raw := x.request.Admission.GetObject().GetRaw()
 	if !bytes.Contains(raw, []byte("initializers")) {

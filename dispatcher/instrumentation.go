@@ -33,14 +33,13 @@ func buckets() []float64 {
 	return []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 34}
 }
 
-// phaseBuckets are those of the phases of calls, in seconds: five alone, since with the buckets above four phases would be most of all series.
-// They tell without native histograms in which phase calls take long; native histograms have the rest.
+// phaseBuckets are the buckets of the phases of calls, in seconds. They are five alone: with the buckets above, four phases would be most of all
+// series. They show without native histograms which phase is slow; native histograms have the rest.
 func phaseBuckets() []float64 { return []float64{.001, .01, .1, 1, 10} }
 
-// instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver
-// has for webhooks (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/operations.md). The label
-// "type" has kube-apiserver's values, the label "stage" those of Portcullis. Labels are bounded: names of configured hooks
-// or values of closed sets.
+// instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver has for webhooks
+// (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/operations.md). The label "type" has kube-apiserver's values, the
+// label "stage" has Portcullis' own. Labels are bounded: names of configured hooks or values of closed sets.
 type instrumentation struct {
 	tracer       trace.Tracer
 	kept         *keptTraces
@@ -168,7 +167,7 @@ func (i *instrumentation) clusterLabel(name string) string {
 	return name
 }
 
-// Bounds of native histograms. The factor is that of neighbouring buckets: a quantile is at most 10 % off.
+// Bounds of native histograms. Each bucket is wider than the one before by the factor: a quantile is at most 10 % off.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100

@@ -22,9 +22,9 @@ const (
 	keptFailed = "failed"
 )
 
-// keptTraces makes the spans of slow and failed reviews whose trace is not sampled. It makes them when the review is over, from what the
-// review knows in any case: nothing is recorded, nor held, of a review that is neither. So the spans of other processes, and most phases, are
-// not among them. It may be used from any goroutine; nil keeps nothing.
+// keptTraces makes the spans of slow and failed reviews whose trace is not sampled. It makes them when the review is over, from data that each review
+// has in any case: a fast review without a failure costs nothing. So the spans of other processes, and most phases, are not among them. It may be
+// used from any goroutine; nil keeps nothing.
 type keptTraces struct {
 	tracer trace.Tracer
 	slow   time.Duration // how long a review takes that counts as slow; 0 for none

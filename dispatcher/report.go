@@ -20,7 +20,7 @@ const (
 	maxCode       = 600 // larger codes are counted as this one, to bound the label
 )
 
-// Values of the label error_type, those of k8s.io/apiserver/pkg/admission/metrics.
+// Values of the label error_type, as in k8s.io/apiserver/pkg/admission/metrics.
 const (
 	rejectedByVerdict  = "no_error"
 	rejectedForFailure = "calling_webhook_error"

@@ -17,9 +17,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// reviewContext matches hooks with the object of a review as mutated so far, and converts that object into the versions that
-// hooks take. Attributes and views are those of one revision of the object. It belongs to one goroutine: that of the
-// review, or of one shadow call.
+// reviewContext matches hooks with the object of a review as mutated so far, and converts that object into the versions that hooks take. Attributes
+// and views belong to one revision of the object. One goroutine owns it: the review's, or a shadow call's.
 type reviewContext struct {
 	lookups    context.Context //nolint:containedctx // bounds the look-ups in the cluster of one review
 	request    *review.Request

@@ -75,8 +75,8 @@ func (x *run) judge(ctx context.Context, gone <-chan struct{}) (review.Answer, e
 	return answer, err
 }
 
-// decide returns the answer without what hooks in shadow would have done. A reinvocation by the API server is answered at once if the
-// reinvocation cache has its object.
+// decide returns the answer without the outcomes of hooks in shadow. A reinvocation by the API server is answered at once if the reinvocation cache
+// has its object.
 func (x *run) decide(ctx context.Context, gone <-chan struct{}) (review.Answer, error) {
 	reinvocable := slices.ContainsFunc(x.hooks, func(h *match.Hook) bool {
 		return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy

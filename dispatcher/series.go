@@ -21,7 +21,7 @@ type allowedSeries struct {
 	hooks    []hookSeries // by Hook.Ordinal
 }
 
-// hookSeries holds the metrics of one hook: by operation, and those of phases.
+// hookSeries holds the metrics of one hook: of its calls by operation, and of its phases.
 type hookSeries struct {
 	calls  [operations]atomic.Pointer[callSeries]
 	phases atomic.Pointer[phaseSeries]
@@ -58,8 +58,8 @@ func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation s
 	return made
 }
 
-// phaseSeries holds the times of the calls of one hook. wire and host are those of calls over streams, webhook that of an HTTPS webhook,
-// whose own time is not known.
+// phaseSeries holds the times of the calls of one hook. Calls over streams have wire and host. Calls of an HTTPS webhook have webhook: the webhook
+// does not report its own time.
 type phaseSeries struct{ queue, wire, host, webhook, apply prometheus.Observer }
 
 func (a *allowedSeries) phasesFor(i *instrumentation, h *match.Hook) *phaseSeries {
@@ -113,7 +113,7 @@ func (i *instrumentation) beginModes(hooks []*match.Hook) {
 	}
 }
 
-// operationLabel maps an operation to one of a bounded set of labels, and its index in that set.
+// operationLabel maps an operation to a label of a bounded set, and to its index in that set.
 func operationLabel(operation string) (index int, label string) {
 	for i, known := range [operations - 1]string{"CREATE", "UPDATE", "DELETE", "CONNECT"} {
 		if operation == known {

@@ -227,8 +227,8 @@ func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult)
 	return ended
 }
 
-// convert matches the hook and returns the request in the version that it takes. It has a review context of its own, since
-// that of the review belongs to another goroutine.
+// convert matches the hook and returns the request in the version that it takes. It has a review context of its own: another goroutine owns the
+// context of the review.
 func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
 	var reviewContext reviewContext
 	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request), nil)
@@ -258,7 +258,7 @@ func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) 
 	s.record(ctx, shadow.Failed, chain.Outcome{Reason: err.Error()})
 }
 
-// report records what the hook would have done in metrics, span, debug log and the records of hooks in shadow.
+// report writes the outcome to the metrics, the span, the debug log and the records of hooks in shadow.
 func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
 	metrics, outcome := s.dispatcher.metrics, shadowOutcome(o)
 	l := metrics.labels(s.Hook)
@@ -278,7 +278,7 @@ func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
 	s.record(ctx, outcome, o)
 }
 
-// shadowOutcome returns what a hook would have done.
+// shadowOutcome classifies the outcome of a shadow call.
 func shadowOutcome(o chain.Outcome) shadow.Outcome {
 	switch {
 	case o.Failure != nil && notStarted(o.Failure):

@@ -14,7 +14,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// record counts, records and logs what the hook would have done, and lets a review that waits know.
+// record counts, records and logs the outcome of the hook, and passes it to a review that waits.
 func (s *shadowCall) record(ctx context.Context, outcome shadow.Outcome, o chain.Outcome) {
 	call := shadow.Call{Outcome: outcome, Message: o.Reason, Reference: shadow.Reference{Instance: o.Timing.Instance}}
 	if outcome != shadow.Dropped && !s.ended.IsZero() {
@@ -59,7 +59,7 @@ const shadowUnanswered = "unanswered"
 // awaitedShadow is the result of a shadow call for which its review waits. A nil one is not waited for.
 type awaitedShadow struct {
 	id      int           // of the call
-	ended   chan struct{} // closed after what follows was written
+	ended   chan struct{} // closed after the fields below were written
 	outcome string
 	chain.Outcome
 }

@@ -47,7 +47,7 @@ type slowReview struct {
 type slowCall struct {
 	Configuration string `json:"configuration"`
 	Hook          string `json:"hook"`
-	Stage         string `json:"stage,omitempty"` // of an initializer; that of other hooks is the stage of the review
+	Stage         string `json:"stage,omitempty"` // of an initializer; other hooks have the stage of the review
 	Round         uint32 `json:"round,omitempty"`
 	Outcome       string `json:"outcome"`
 	Duration      string `json:"duration"`

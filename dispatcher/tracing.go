@@ -26,7 +26,7 @@ const (
 	attrStage   = attribute.Key("portcullis.stage")
 	attrUID     = attribute.Key("portcullis.uid")
 	attrOutcome = "portcullis.outcome"
-	// maxAttribute bounds what a caller can put into a span, in bytes: names in Kubernetes have at most 253.
+	// maxAttribute bounds a text of the caller in a span, in bytes: names in Kubernetes have at most 253.
 	maxAttribute = 256
 	// endAttributes is how many attributes the span of a call gets at its end, at most.
 	endAttributes = 7

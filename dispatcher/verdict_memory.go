@@ -26,7 +26,7 @@ var _ conversion.Allowance = allowance{}
 // version, in the internal one and in the target version.
 const conversionFactor = 2
 
-// smallVerdict is the longest message, in bytes, that is covered by what every review reserves.
+// smallVerdict is the longest message, in bytes, that fits the reservation of every review.
 const smallVerdict = 4 << 10
 
 // verdictItem is the overhead of a warning, an annotation or a cause, in bytes.

@@ -16,9 +16,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Limits of the audit annotations of one answer. Kubernetes knows only that of keys. An API server that bounds its audit
-// events discards an event that is still too long without its objects, by default at 100 KiB: a request that meets six
-// entries of ours must not lose its event.
+// Limits of the audit annotations of one answer. Kubernetes limits the keys alone. An API server that bounds its audit events discards an event that
+// is still too long without its objects, by default at 100 KiB: a request that meets six entries of ours must not lose its event.
 const (
 	// maxAuditKey is the most characters of a key: the API server stores it as <entry>/<key> and takes at most 63 behind the
 	// slash (SEMANTICS C42).
@@ -29,7 +28,7 @@ const (
 	ReservedAuditBytes = 3 << 10
 	// maxAuditBytes is the most bytes of the others.
 	maxAuditBytes = maxAnswerAuditBytes - ReservedAuditBytes
-	// maxCallAuditBytes is the most bytes of those of one call, so that one hook does not use up the space of all.
+	// maxCallAuditBytes is the most bytes of the annotations of one call, so that one hook does not use up the space of all.
 	maxCallAuditBytes = 8 << 10
 	// maxAuditOperations is the most operations of a patch that are listed; the digest covers all.
 	maxAuditOperations = 32
@@ -40,8 +39,8 @@ const (
 // AuditRevision is the key of the annotation that every answer has: the revision of the configuration that judged.
 const AuditRevision = "revision"
 
-// Keys of our own annotations. No hook's can be one of them: those begin with the hook's name, of three segments at
-// least and without an underscore.
+// Keys of our own annotations. A hook's key never equals any of them: it begins with the hook's name, of three segments at least and without an
+// underscore.
 const (
 	auditFailedOpen = "failed-open." // + type + place: failOpenAudit
 	auditPending    = "pending."     // + type + place: auditedHook
@@ -54,7 +53,7 @@ const (
 type auditedHook struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
-	Stage         string `json:"stage,omitempty"` // of an initializer: its annotations are among those of mutating hooks
+	Stage         string `json:"stage,omitempty"` // of an initializer: the same answer has annotations of mutating hooks
 }
 
 // failOpenAudit names a call that failed open.

@@ -1,10 +1,9 @@
-// Package chain decides what happens to a review once its candidates are known: which hook is called with which object, what
-// each result means, and what the answer is. Mutating hooks are called in series on the evolving object, validating hooks
-// concurrently.
+// Package chain decides a review once its candidates are known: which hook is called with which object, how each result counts, and how the review is
+// answered. Mutating hooks are called in series on the evolving object, validating hooks concurrently.
 //
-// Both are state machines without goroutine, clock or I/O: the dispatcher asks [Machine.Next] which calls to start and to
-// cancel, passes results to [Machine.Deliver] and the time to Next, until [Machine.Answer] returns an answer. A machine
-// belongs to one review and to one goroutine. Failure policies and timeouts are in failure_policy.go.
+// Both are state machines without goroutine, clock or I/O: the dispatcher asks [Machine.Next] which calls to start and to cancel, passes results to
+// [Machine.Deliver] and the time to Next, until [Machine.Answer] returns an answer. A machine belongs to one review and to one goroutine. Failure
+// policies and timeouts are in failure_policy.go.
 package chain
 
 import (
@@ -64,8 +63,8 @@ type Machine interface {
 	Outcomes() Outcomes
 }
 
-// Codec changes and compares the objects of one review. It belongs to the goroutine of the review, and may remember what it
-// returned: objects are never written.
+// Codec changes and compares the objects of one review. It belongs to the goroutine of the review, and may remember the objects that it returned:
+// objects are never written.
 type Codec interface {
 	// Apply applies a JSON patch to an object and returns the object for the next hook. The object is nil if the request has
 	// none: only an empty patch applies then. The error matches [ErrBadPatch] if the patch cannot be decoded or exceeds a limit
@@ -73,9 +72,9 @@ type Codec interface {
 	// other if the patch does not apply (C21). changed means that earlier hooks have to be called again (C10): it is false if
 	// only defaults were added, or the same values are written differently.
 	Apply(object, patch []byte) (result []byte, changed bool, err error)
-	// Initialized returns what an initializer made of base as a change of current, which other initializers made of base at the same time.
-	// changed is false if current has that change. The error is a [conversion.ImmutableError], a [conversion.ConflictError], a [memory.FullError],
-	// or says that one of them is not JSON.
+	// Initialized applies the change of an initializer, base to result, to current. Other initializers made current of base at the same time. changed
+	// is false if current has that change. The error is a [conversion.ImmutableError], a [conversion.ConflictError], a [memory.FullError], or says
+	// that an argument is not JSON.
 	Initialized(base, current, result []byte) (merged []byte, changed bool, err error)
 	// Diff returns the JSON patch that leads from one object to another.
 	Diff(from, to []byte) ([]byte, error)
@@ -101,8 +100,8 @@ type Options struct {
 	Request *review.Request
 	// Revision is the digest of the configuration that judges.
 	Revision string
-	// Object is the object that the hooks begin with if it is not that of the request: without what addresses the mesh. It then differs
-	// from that of the request in the patch too. nil means that of the request.
+	// Object is the object that the hooks begin with: the request's object without the fields that address the mesh. The patch of the answer removes
+	// those fields too. nil means the request's object.
 	Object []byte
 	// Refuse, if set, is the answer, and no mutating hook is called.
 	Refuse *admissionv1.Status
@@ -112,10 +111,9 @@ type Options struct {
 	Subject Subject
 	// Codec applies and makes patches; needed by [NewMutate] only.
 	Codec Codec
-	// Speculate reports whether a mutating hook may be called before its turn. behind are the earlier hooks without a verdict,
-	// in order: if one of them changes the object, the call is discarded. Speculate is called only for hooks without side
-	// effects for the request, at each step until it returns true or it is the hook's turn. behind must not be kept or
-	// written. nil means no speculation.
+	// Speculate reports whether a mutating hook may be called before its turn. behind are the earlier hooks without a verdict, in order: if any of
+	// them changes the object, the call is discarded. Speculate is called only for hooks without side effects for the request, at each step until it
+	// returns true or it is the hook's turn. behind must not be kept or written. nil means no speculation.
 	Speculate func(h *match.Hook, behind []*match.Hook) bool
 	// Spent ends an outstanding call whose time is over, by its id, and returns where that went. nil means that the time is not known.
 	Spent func(id int) review.Timing

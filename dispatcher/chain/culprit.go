@@ -14,9 +14,9 @@ const (
 	maxUIDBytes = 64
 )
 
-// culprit names the instance that had a call without a verdict last, the phases of the call, and what to find it by, as in
-// `host instance "vm-7": queued 2ms, in the handler 998ms; trace 4bf92f3577b34da6a3ce929d0e0e4736`. The last phase is where it was.
-// Phases below a millisecond are left out. It is not for warnings: clients of Kubernetes remember each text of these.
+// culprit names the instance that had a call without a verdict last, the phases of the call, and its trace, as in `host instance "vm-7": queued 2ms,
+// in the handler 998ms; trace 4bf92f3577b34da6a3ce929d0e0e4736`. The last phase is where it was. Phases below a millisecond are left out. It is not
+// for warnings: clients of Kubernetes remember each text of these.
 func culprit(c *call, by string) string {
 	t := c.result.Timing
 	who, wire, host := "host instance", "on the way", "in the handler"

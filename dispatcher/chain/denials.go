@@ -25,16 +25,16 @@ const (
 const (
 	// maxDenials is the most denials that are listed; the others are counted.
 	maxDenials = 16
-	// maxDenialBytes is the most bytes of the text of one of several denials.
+	// maxDenialBytes is the most bytes of the text of each of several denials.
 	maxDenialBytes = 1 << 10
-	// maxCauses is the most causes of all denials together. Those of the first stay.
+	// maxCauses is the most causes of all denials together. The first denial keeps its causes.
 	maxCauses = 64
 	// maxCauseBytes is the most bytes of the causes that later denials add.
 	maxCauseBytes = 16 << 10
 )
 
-// denials returns the status of a request that several hooks denied: that of the first, with the messages and causes of all,
-// in the order of the hooks.
+// denials returns the status of a request that several hooks denied: the first status, with the messages and causes of all, in the order of the
+// hooks.
 func denials(calls []*call) *admissionv1.Status {
 	first := calls[0].denial()
 	if len(calls) == 1 {

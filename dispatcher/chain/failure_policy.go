@@ -30,8 +30,8 @@ func (c *call) interpret() Effect {
 	return c.resultEffect()
 }
 
-// resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure
-// like any other; what a failure means depends on the failurePolicy of the hook, and on whether the request always fails open.
+// resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure like any other. The
+// failurePolicy of the hook decides the effect of a failure, unless the request always fails open.
 func (c *call) resultEffect() Effect {
 	switch {
 	case c.result.Failure != nil && (c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):

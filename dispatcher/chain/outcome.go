@@ -122,7 +122,8 @@ func (c *call) failedOpen() bool {
 	return effect == FailedOpen
 }
 
-// OwnStage is the stage of a hook as outcomes and annotations have it: that of an initializer, and empty for hooks of the stage of their review.
+// OwnStage is the stage of a hook in outcomes and annotations. It is empty unless the hook is an initializer: other hooks have the stage of their
+// review.
 func OwnStage(h *match.Hook) string {
 	if h.Initializes() {
 		return match.StageName(h.ID.Stage)

@@ -60,7 +60,7 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 			return
 		}
 	}
-	if !changed && (bytes.Equal(raw, c.input) || c.Hook.Batch != 0) { // defaults alone would undo what others have changed
+	if !changed && (bytes.Equal(raw, c.input) || c.Hook.Batch != 0) { // defaults alone would undo the changes of others
 		return
 	}
 	if c.view != nil {
@@ -81,9 +81,8 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 	m.discardAhead()
 }
 
-// patchFailure returns the kind of failure for a patch error for which the failure policy decides: the patch cannot be decoded or
-// exceeds a limit, it changes what an initializer may not change, its time is over, or there is no memory to apply it. It returns
-// false for other errors.
+// patchFailure returns the kind of failure for a patch error for which the failure policy decides: the patch cannot be decoded or exceeds a limit, it
+// changes a field that an initializer may not change, its time is over, or there is no memory to apply it. It returns false for other errors.
 func patchFailure(err error) (kind review.FailureKind, ok bool) {
 	var full *memory.FullError
 	var immutable *conversion.ImmutableError
@@ -109,9 +108,9 @@ func emptyPatch(patch []byte) bool {
 	return json.Unmarshal(patch, &operations) == nil && len(operations) == 0
 }
 
-// combinedPatch returns the patch from the object of the request to the current object: that of the only hook that changed it
-// if it applies to the object of the caller, else the difference. Defaults alone make no patch, since the caller adds them
-// itself; after a hook of another version (rebased) they may be those of that version, and are part of the difference.
+// combinedPatch returns the patch from the object of the request to the current object. If a single hook changed the object and its patch applies to
+// the object of the caller, it is the hook's patch; else the difference. Defaults alone make no patch, since the caller adds them itself; after a
+// hook of another version (rebased) they may be the defaults of that version, and are part of the difference.
 func (m *Mutate) combinedPatch() ([]byte, error) {
 	switch {
 	case len(m.patches) == 0 && !m.rebased:

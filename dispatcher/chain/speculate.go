@@ -9,13 +9,12 @@ import (
 // speculation adds below 5 % on average, for each hook too, and saves nearly as much time as a higher rate would.
 const MaxDiscardRate = 0.05
 
-// speculation holds the results of hooks before their turn, while an earlier hook has no verdict. All of it is about the
-// current object. The first change of the object discards it, and the hooks are matched and called anew. If nothing changes
-// the object, the verdict of a speculative call counts at the turn of its hook.
+// speculation holds the results of hooks before their turn, while an earlier hook has no verdict. All of it is about the current object. The first
+// change of the object discards it, and the hooks are matched and called anew. If nothing changes the object, the verdict of a speculative call
+// counts at the turn of its hook.
 //
-// A failure of a speculative call does not count: the hook is called again at its turn. Its deadline is that of a hook that
-// was not called before, counted from its turn; the speculative call has a deadline of its own, counted from its start. So
-// speculation never takes time from a hook or from those after it.
+// A failure of a speculative call does not count: the hook is called again at its turn. Its deadline counts from its turn, as without speculation;
+// the speculative call has a deadline of its own, counted from its start. So speculation never takes time from a hook or from those after it.
 type speculation struct {
 	ahead         []*call       // by position in Hooks; nil if not matched
 	discarded     []*call       // speculative calls that do not count
@@ -43,8 +42,8 @@ func (s *speculation) calledAhead() []*call {
 	return calls
 }
 
-// speculate starts calls of hooks before their turn. It does so in the step after the one that starts a call in turn, which
-// is due at once ([Mutate.Wake]): matching may take long, and must not delay that call.
+// speculate starts calls of hooks before their turn. If a step starts a call in turn, speculate waits for the next step, which is due at once
+// ([Mutate.Wake]): matching may take long, and must not delay that call.
 func (m *Mutate) speculate() {
 	m.matchAheadDue = m.options.Speculate != nil && m.next < len(m.options.Hooks) && len(m.toStart) > 0
 	if m.matchAheadDue || m.options.Speculate == nil {
@@ -84,7 +83,8 @@ func (m *Mutate) matchAhead() {
 	}
 }
 
-// expect returns what the hook of a call will do at its turn, and counts it among those without a verdict if that is not known; c may be nil.
+// expect predicts the effect of the hook of a call at its turn. It counts the hook among the hooks without a verdict if the effect is not known; c
+// may be nil.
 func (m *Mutate) expect(h *match.Hook, c *call) expectedEffect {
 	effect := c.expectedEffect()
 	if effect == unknownEffect {
@@ -118,7 +118,7 @@ const (
 	endsSpeculation                // it changes the object or ends the review: no call behind it counts
 )
 
-// expectedEffect returns what the hook of a call will do at its turn; c may be nil.
+// expectedEffect predicts the effect of the hook of a call at its turn; c may be nil.
 func (c *call) expectedEffect() expectedEffect {
 	switch {
 	case c == nil:

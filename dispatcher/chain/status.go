@@ -31,8 +31,7 @@ const (
 )
 
 // denial returns the status for the client of a request that a hook denied, built as ToStatusErr of
-// k8s.io/apiserver/pkg/admission/plugin/webhook/errors does (SEMANTICS C24), with the name of the hook: the API server adds
-// that of the entry.
+// k8s.io/apiserver/pkg/admission/plugin/webhook/errors does (SEMANTICS C24), with the name of the hook: the API server adds the name of the entry.
 func (c *call) denial() *admissionv1.Status {
 	s := c.result.Verdict.GetStatus()
 	out := &admissionv1.Status{

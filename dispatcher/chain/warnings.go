@@ -11,12 +11,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Limits of warnings. The first two are those of the API server (SEMANTICS C41, k8s.io/apiserver/pkg/endpoints/filters
-// AddWarning): past the first it cuts each warning to the second, and drops the last ones that still do not fit.
+// Limits of warnings. The API server has the first two (SEMANTICS C41, k8s.io/apiserver/pkg/endpoints/filters AddWarning): past the first it cuts
+// each warning to the second, and drops the last warnings if all still do not fit.
 const (
 	// maxWarningRunes is the most characters of all warnings of one answer.
 	maxWarningRunes = 4096
-	// maxWarningItemRunes is the most characters of one of them when all together are too many.
+	// maxWarningItemRunes is the most characters of each warning when all together are too many.
 	maxWarningItemRunes = 256
 	// maxFailOpenNotices is the most fail-open calls that are named one by one, which leaves about half of the characters to the
 	// warnings of hooks. The audit annotations name all.
@@ -109,8 +109,8 @@ func validWarning(text string) bool {
 	return text != "" && utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0
 }
 
-// fitWarnings cuts each warning to item characters, and drops repetitions and what exceeds maxWarningRunes. whole is false if
-// something was dropped for its length.
+// fitWarnings cuts each warning to item characters, and drops repetitions and the warnings past maxWarningRunes. whole is false if it dropped one for
+// its length.
 func fitWarnings(all []warning, item int) (kept []string, whole bool) {
 	whole = true
 	seen := make(map[string]bool, len(all))

@@ -1,5 +1,5 @@
-// Package fairqueue shares a bounded resource between tenants, which are clusters: [Shares] limits what each tenant holds, and
-// [Queue] has a line of waiting values for each tenant and serves the lines in turn.
+// Package fairqueue shares a bounded resource between tenants, which are clusters: [Shares] limits the places of each tenant, and [Queue] has a line
+// of waiting values for each tenant and serves the lines in turn.
 //
 // Neither has a lock, a clock or a goroutine: the caller locks, and decides when to serve.
 package fairqueue

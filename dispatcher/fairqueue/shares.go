@@ -9,7 +9,7 @@ const (
 	GrowthParts = 3
 )
 
-// Shares counts what tenants hold of a limited number of places. A tenant without a place gets one if any is free.
+// Shares divides a limited number of places among tenants, and counts the places that each holds. A tenant without a place gets one if any is free.
 type Shares struct {
 	limit, parts, used int
 	held               map[string]int

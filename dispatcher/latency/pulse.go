@@ -14,7 +14,7 @@ type pulse struct {
 	minutes [Retention/time.Minute + 2]beats // by minute, in turn
 }
 
-// beats are those of one minute.
+// beats are the sums of one minute.
 type beats struct {
 	begun             time.Time
 	observed, stalled time.Duration

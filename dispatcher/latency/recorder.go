@@ -56,7 +56,7 @@ type series struct {
 	Series
 	slowest, failed *Review
 	slowestTook     time.Duration
-	next            *series // of the call after it in the last review; nearly always that of the next review too
+	next            *series // of the call after it in the last review; nearly always of the next review too
 }
 
 // Series has the counts of one hook in one cluster and minute. The hook without a name stands for the reviews of its stage themselves: their
@@ -74,8 +74,8 @@ type Series struct {
 	Waited uint32
 	// Took counts how long calls took.
 	Took Histogram
-	// Queued, Wire, Host, Applied and Alone are sums over all calls. For reviews Queued is the time before the configuration was known,
-	// Wire that of the edge, and Host that of the dispatcher itself.
+	// Queued, Wire, Host, Applied and Alone are sums over all calls. For reviews Queued is the time before the configuration was known, Wire the time
+	// in the edge, and Host the time in the dispatcher itself.
 	Queued, Wire, Host, Applied, Alone time.Duration
 	// HostQueued is the part of Host in which calls waited for a handler.
 	HostQueued time.Duration
@@ -94,7 +94,7 @@ type Series struct {
 
 // Instance has the counts of the calls of one hook by one instance of its host.
 type Instance struct {
-	// Name is that of the instance.
+	// Name is the name of the instance.
 	Name string
 	// Calls, and Failed of them without a verdict.
 	Calls, Failed uint32
@@ -160,7 +160,7 @@ func (m *minute) slotOf(now time.Time) uint64 {
 	return 1 << min(Slots-1, max(0, now.Sub(m.begun)*Slots/time.Minute))
 }
 
-// seriesAfter is seriesOf for the call after one of a series, without a look into the map in nearly all reviews.
+// seriesAfter is seriesOf for the call that follows a call of the series last. Nearly all reviews need no look into the map.
 func (m *minute) seriesAfter(last *series, cluster string, hook match.HookID) *series {
 	if last == nil {
 		return m.seriesOf(cluster, hook)
@@ -227,7 +227,7 @@ func (s *Series) addCall(c *Call, size int, slot uint64) (grown int64) {
 	return grown
 }
 
-// instanceOf returns the counts of an instance; past MaxInstances those of all others.
+// instanceOf returns the counts of an instance. Past MaxInstances further instances share one count, without a name.
 func (s *Series) instanceOf(name string) (n *Instance, grown int64) {
 	for i := range s.Instances {
 		if n = &s.Instances[i]; n.Name == name {

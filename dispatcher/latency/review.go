@@ -18,23 +18,23 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Outcomes of reviews and calls that are failures. All of reviews are those of [review.Outcome].
+// Outcomes of reviews and calls that are failures. Reviews have the outcomes of [review.Outcome].
 const (
-	// OutcomeFailed is that of a review that was refused without a verdict, and of a call for which that happened.
+	// OutcomeFailed: the review was refused without a verdict, or the call caused that.
 	OutcomeFailed = string(review.OutcomeFailed)
-	// OutcomeRefused is that of a review without an answer: stale configuration, no memory, the dispatcher is stopping.
+	// OutcomeRefused: the review had no answer: stale configuration, no memory, the dispatcher is stopping.
 	OutcomeRefused = string(review.OutcomeRefused)
-	// OutcomeDiscarded is that of a speculative call that did not count. The review did not wait for it.
+	// OutcomeDiscarded: the call was speculative and did not count. The review did not wait for it.
 	OutcomeDiscarded = "discarded"
-	// OutcomeCancelled is that of a call that was given up, since the review was decided without it.
+	// OutcomeCancelled: the call was given up, since the review was decided without it.
 	OutcomeCancelled = "cancelled"
-	// OutcomeFailedOpen is that of a call without a verdict after which the review went on.
+	// OutcomeFailedOpen: the call had no verdict, and the review went on.
 	OutcomeFailedOpen = string(review.OutcomeFailedOpen)
 )
 
 // Review is where the time of one review went.
 type Review struct {
-	// UID is that of the request.
+	// UID is the uid of the request.
 	UID string
 	// TraceID is its trace; not valid without one.
 	TraceID trace.TraceID
@@ -42,9 +42,9 @@ type Review struct {
 	Cluster string
 	// Stage is the stage of the API server.
 	Stage admissionv1.Stage
-	// Operation, Group, Resource, Namespace and Name are those of the request. Name is empty for Secrets.
+	// Operation, Group, Resource, Namespace and Name come from the request. Name is empty for Secrets.
 	Operation, Group, Resource, Namespace, Name string
-	// Outcome is one of [review.Outcome].
+	// Outcome is a [review.Outcome].
 	Outcome string
 	// Begun is when the dispatcher began to judge it.
 	Begun time.Time
@@ -60,9 +60,9 @@ type Review struct {
 	FailsOpen bool
 	// Own is the time of the dispatcher itself: neither was the review held, nor was a call in flight.
 	Own time.Duration
-	// Size is that of the object in bytes; without one, of the old object.
+	// Size is the size of the object in bytes; without one, of the old object.
 	Size int
-	// Calls are those of its hooks, in the order in which they began.
+	// Calls are the calls of its hooks, in the order in which they began.
 	Calls []Call
 }
 
@@ -72,11 +72,10 @@ type Call struct {
 	Hook match.HookID
 	// Round is 0, or 1 for a reinvocation.
 	Round uint32
-	// Begun and Ended are times since that of the review.
+	// Begun and Ended are times since Begun of the review.
 	Begun, Ended time.Duration
-	// Queued is the wait for a free replica, Host the time that the host reports, and Wire the rest until the verdict. Of a call without a
-	// verdict they are those of [review.Timing]. Of an initializer Queued has the time to stage the object, and Host that until a
-	// controller has acted.
+	// Queued is the wait for a free replica, Host the time that the host reports, and Wire the rest until the verdict. A call without a verdict has
+	// the values of its [review.Timing]. Of an initializer Queued has the time to stage the object, and Host that until a controller has acted.
 	Queued, Wire, Host time.Duration
 	// HostQueued is the part of Host in which the call waited for its handler.
 	HostQueued time.Duration
@@ -84,7 +83,7 @@ type Call struct {
 	Applied time.Duration
 	// Alone is the time in which the review waited for this call and no other one.
 	Alone time.Duration
-	// Outcome is the effect on the review: "allowed", "patched", "denied", or one of the constants.
+	// Outcome is the effect on the review: "allowed", "patched", "denied", or a constant.
 	Outcome string
 	// Failure is the kind of failure, as review.FailureKind spells it; empty for calls with a verdict, and for those that were given up.
 	Failure string
@@ -99,7 +98,7 @@ type Call struct {
 // Took is the time from the begin of the call to the result and, with a patch, to its application.
 func (c *Call) Took() time.Duration { return c.Ended - c.Begun + c.Applied }
 
-// ByController reports whether the call was that of an initializer for which a controller acts: no host had it.
+// ByController reports whether a controller acted for the initializer that was called: no host had the call.
 func (c *Call) ByController() bool {
 	return c.Hook.Stage == admissionv1.Stage_STAGE_INITIALIZE && c.Instance == ""
 }
@@ -143,7 +142,7 @@ func (r *Review) attribute() (called time.Duration) {
 		return r.Calls[0].Alone
 	}
 	r.sortCalls()
-	// reach is the end of the outstanding call that ends last, and second that of the one before it.
+	// reach is the latest end of an outstanding call, and second the latest but one.
 	last, reach, second := -1, time.Duration(0), time.Duration(0)
 	flush := func(until time.Duration) { // the time until then in which only the last call is outstanding
 		if last >= 0 {

@@ -10,8 +10,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Attributes is a request as matching sees it. What needs a look into the objects is decoded when a hook asks for it,
-// once. It is immutable and may be used from any goroutine.
+// Attributes is a request as matching sees it. The objects are decoded when a hook asks for their contents, once. It is immutable and may be used
+// from any goroutine.
 type Attributes struct {
 	*request
 
@@ -23,7 +23,7 @@ type request struct {
 	req       *admissionv1.AdmissionRequest
 	cluster   Cluster
 	operation operation
-	// sent is the version in which the API server sent the objects, requested what the client asked for: sent, unless the API
+	// sent is the version in which the API server sent the objects, requested the version that the client asked for. Both are equal, unless the API
 	// server has converted the objects for the entry that led here. The AdmissionReview has them as resource and requestResource.
 	sent        conversion.ResourceKind
 	requested   *conversion.ResourceKind
@@ -35,8 +35,8 @@ type request struct {
 	failsOpen   bool    // by the bypass
 }
 
-// Memory books what objects take decoded. An error is a status that refuses the review. It may be called from any goroutine from which
-// the attributes are used.
+// Memory books the memory of decoded objects. An error is a status that refuses the review. It may be called from any goroutine from which the
+// attributes are used.
 type Memory interface {
 	// Grow books n bytes before they are taken.
 	Grow(n int64) error
@@ -50,7 +50,7 @@ type unbooked struct{}
 func (unbooked) Grow(int64) error { return nil }
 func (unbooked) Shrink(int64)     {}
 
-// equivalents are the versions of what the client asked for, looked up once and only if a hook's rules call for it.
+// equivalents are the versions of the requested resource, looked up once and only if a hook's rules call for it.
 type equivalents struct {
 	once sync.Once
 	all  []conversion.ResourceKind

@@ -32,10 +32,10 @@ type Bypass struct {
 	Users, Groups []string
 	// Until is the end of a break-glass, for which every request is exempt; zero without one.
 	Until time.Time
-	// Reason is that of the break-glass.
+	// Reason is the reason of the break-glass.
 	Reason string
-	// FailOpen are the requests that always fail open: hooks judge them, and none is fail-closed. As in rules of hooks,
-	// wildcards do not cover leases and events (NamedOnly). The group is that of the resource that the client asked for.
+	// FailOpen are the requests that always fail open: hooks judge them, and none is fail-closed. As in rules of hooks, wildcards do not cover leases
+	// and events (NamedOnly). Rules name the group of the resource that the client asked for.
 	FailOpen []admissionregistrationv1.RuleWithOperations
 }
 
@@ -88,8 +88,8 @@ func (b *Bypass) failsOpen(r *request) bool {
 	})
 }
 
-// fingerprints stand for all of the bypass that the entries of the cluster have too: exemptions, and FailOpen. They are as long as
-// those of hooks, beside which they stand in the plan of an entry.
+// fingerprints stand for all of the bypass that the entries of the cluster have too: exemptions, and FailOpen. They are as long as the fingerprints
+// of hooks, beside which they stand in the plan of an entry.
 func (b *Bypass) fingerprints() []fingerprint {
 	if b == nil {
 		return nil
@@ -119,7 +119,7 @@ func (b *Bypass) failOpenFingerprint() fingerprint {
 	return d.fingerprint()
 }
 
-// Bypass is that of a cluster; nil without one.
+// Bypass is the bypass of a cluster; nil without one.
 func (s *Snapshot) Bypass(cluster string) *Bypass { return s.bypasses[cluster] }
 
 // Bypasses yields each declared cluster with its bypass, nil for none, in no order.

@@ -27,17 +27,16 @@ type Cluster interface {
 	// have a place there. It may call the cluster's conversion webhook: ctx bounds it. object is not changed, and may be
 	// returned.
 	Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error)
-	// Default returns a JSON object with the defaults of its kind, as the API server fills them in after a patch
-	// (SEMANTICS C34), if they are the cluster's to know: those of a custom resource. Objects of other kinds are returned as
-	// they are. object is not changed, and may be returned. book is called with the memory that the defaults take, in bytes, before they are
-	// filled in, and its error ends the call; nil books nothing. ctx bounds the call.
+	// Default returns a JSON object with the defaults of its kind, as the API server fills them in after a patch (SEMANTICS C34), if the cluster
+	// alone knows them: the defaults of a custom resource. Objects of other kinds are returned as they are. object is not changed, and may be
+	// returned. book is called with the memory that the defaults take, in bytes, before they are filled in, and its error ends the call; nil books
+	// nothing. ctx bounds the call.
 	Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, book func(bytes int64) error) ([]byte, error)
-	// Authorizer decides what matchConditions ask of the cluster's permissions; nil when there is none, which
-	// fails the conditions that do.
+	// Authorizer answers the authorizer checks of matchConditions; nil when there is none, which fails the conditions that have such checks.
 	Authorizer() authorizer.Authorizer
 }
 
-// Unknown is a cluster about which nothing is known. What a review needs of it is an error.
+// Unknown is a cluster without data: each look-up of a review fails.
 type Unknown struct{}
 
 var _ Cluster = Unknown{}

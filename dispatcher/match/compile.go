@@ -25,8 +25,8 @@ type Input struct {
 	Last *Snapshot
 }
 
-// RouteBinding binds a route to hooks. A binding that names the hook beats one for its whole configuration, and then
-// one that names the stage beats one that does not.
+// RouteBinding binds a route to hooks. A binding that names the hook beats one for its whole configuration, and then a binding with a stage beats a
+// binding without.
 type RouteBinding struct {
 	// Name is the name of the document, for findings.
 	Name string
@@ -38,7 +38,7 @@ type RouteBinding struct {
 	Hook string
 	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE; STAGE_UNSPECIFIED for whichever kind of configuration has the name.
 	Stage admissionv1.Stage
-	// Digest stands for all that the document says, as that of an Object does.
+	// Digest stands for the whole content of the document, as [Object.Digest] does.
 	Digest string
 	// Route is how the hooks are called.
 	Route Route

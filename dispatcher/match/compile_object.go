@@ -8,14 +8,14 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Object is one webhook configuration: exactly one of Validating and Mutating is set.
+// Object is one webhook configuration: either Validating or Mutating is set.
 type Object struct {
 	// Scope is the cluster that the configuration is for; empty for all clusters.
 	Scope string
 	// Source is where the object was read from, for findings, for example a file name.
 	Source string
-	// Digest stands for all that the configuration says: those of the same name and digest say the same. Empty when that is not
-	// known, and the object is then compiled anew each time.
+	// Digest stands for the whole content of the configuration: equal name and digest mean equal content. If it is empty, the object is compiled anew
+	// each time.
 	Digest string
 	// Pending are the names of hooks that have not been in rotation yet; names that it does not have mean nothing.
 	Pending []string
@@ -29,7 +29,7 @@ type Object struct {
 	Initializes bool
 }
 
-// objectKey names an object; there may be one of each.
+// objectKey identifies an object.
 type objectKey struct {
 	scope string
 	stage admissionv1.Stage

@@ -2,8 +2,8 @@ package match
 
 import "slices"
 
-// compiled is the result of one object. A snapshot takes it over from the last one where it would come out the same, so
-// the cost of a change is that of the changed objects. It is immutable, and holds nothing of the snapshots that it belonged to.
+// compiled is the result of one object. A snapshot takes it over from the last snapshot if it would come out the same. So a change costs the
+// compilation of the changed objects alone. It is immutable, and holds nothing of the snapshots that it belonged to.
 type compiled struct {
 	digest, source string
 	pending        []string
@@ -12,7 +12,7 @@ type compiled struct {
 	findings       []Finding
 }
 
-// identity distinguishes bindings by their content. The zero identity is that of no binding.
+// identity distinguishes bindings by their content. The zero identity means no binding.
 type identity struct{ name, source, digest string }
 
 func (b *RouteBinding) identity() identity {

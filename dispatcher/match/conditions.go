@@ -47,8 +47,8 @@ func (c *compiler) expressionsFor(o Object, i int, w *webhook) []*Expression {
 	return compiled
 }
 
-// newConditions are the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's WebhookAccessor makes
-// them. One that does not compile stays, and fails whenever it is evaluated.
+// newConditions are the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's WebhookAccessor makes them. A condition that does
+// not compile stays, and fails whenever it is evaluated.
 func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, requestOnly: true, entry: entryConditions(compiled)}
 	results := make([]cel.CompilationResult, len(compiled))

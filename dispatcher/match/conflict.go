@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// conflict is two or more bindings that name exactly the same hooks. Neither their order nor their names decide which one
-// counts: they become one binding that gives a review only to hosts to which each of them gives it, and that drops no
-// call which one of them wants made.
+// conflict is two or more bindings that name exactly the same hooks. Neither their order nor their names decide which one counts. They become one
+// binding: a host gets a review only if each of them gives it, and a call is made if any of them wants it.
 type conflict []RouteBinding
 
 func (c conflict) sort() {
@@ -27,7 +26,7 @@ func (c conflict) binding() RouteBinding {
 	return b
 }
 
-// digest stands for all that the bindings say; empty when that of one is not known.
+// digest stands for the whole content of the bindings; empty if a binding has no digest.
 func (c conflict) digest() string {
 	var all strings.Builder
 	for i := range c {
@@ -39,9 +38,9 @@ func (c conflict) digest() string {
 	return all.String()
 }
 
-// route is what the routes agree on, with the default where they differ. Where they differ in who sees a review (streams or
-// clientConfig, hosts, their authorities, clusters) only a host that all of them name does: the hook applies to all clusters that one of
-// them names, and a call that no host may get fails, so that the failurePolicy of the hook decides.
+// route has the fields that the routes agree on, and the default where they differ. The fields that decide who sees a review are merged strictly
+// (streams or clientConfig, hosts, their authorities, clusters): only a host that all routes name sees it. The hook applies to the clusters of all
+// routes. A call that no host may get fails, and the failurePolicy of the hook decides.
 func (c conflict) route() Route {
 	merged := c[0].Route
 	for i := range c[1:] {

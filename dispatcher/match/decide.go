@@ -26,7 +26,7 @@ const (
 	SkipPending = "pending"
 	// SkipDryRun: an initializer is not called in a dry run: nothing is staged.
 	SkipDryRun = "dryRun"
-	// SkipMirrorPod: an initializer is not called for a Pod that mirrors a static one of a node (SEMANTICS C49).
+	// SkipMirrorPod: an initializer is not called for a Pod that mirrors a static Pod of a node (SEMANTICS C49).
 	SkipMirrorPod = "mirrorPod"
 	// SkipOwnPod: an initializer is not called for a Pod of its own hosts, which could not start without themselves.
 	SkipOwnPod = "ownPod"
@@ -40,7 +40,7 @@ const (
 	SkipExempt = "exempt"
 )
 
-// Decision is whether a hook is called: exactly one of Match, Skip and Err is set.
+// Decision is whether a hook is called: exactly one field among Match, Skip and Err is set.
 type Decision struct {
 	// Match is true when the hook is to be called.
 	Match bool
@@ -48,7 +48,7 @@ type Decision struct {
 	// the object was sent, and has a meaning only with Match and SkipConditions. It belongs to the attributes and must not be
 	// changed.
 	As *conversion.ResourceKind
-	// Skip is the reason for which it is not, one of the Skip constants.
+	// Skip is the reason that the hook is not called: a Skip constant.
 	Skip string
 	// Err refuses the whole review with its status, whatever the failure policy (SEMANTICS C12).
 	Err *apierrors.StatusError
@@ -109,10 +109,10 @@ func (h *Hook) MatchesWithoutConditions(ctx context.Context, a *Attributes) Deci
 
 // sees is the version in which the hook sees the request that its rules cover as equivalent; nil for the version that was sent.
 //
-// If the API server has converted the objects for the entry that led here, equivalent may be what they were before, and
-// converting them again what kube-apiserver would not have had to do. Where that is impossible, a hook whose rules name the
-// version that was sent sees that one. Another would have to be left out or to be sent a version that it never asked for:
-// neither is what was configured, and the review is refused as for every object that cannot be converted.
+// If the API server has converted the objects for the entry that led here, equivalent may be their version before. kube-apiserver would not have to
+// convert them back. If that conversion is impossible, a hook whose rules name the sent version sees the sent version. Any other hook would be left
+// out, or get a version that it never asked for. The configuration allows neither: the review is refused, as for every object that cannot be
+// converted.
 func (h *Hook) sees(ctx context.Context, a *Attributes, equivalent *conversion.ResourceKind) (*conversion.ResourceKind, *apierrors.StatusError) {
 	if a.isSent(*equivalent) {
 		return nil, nil

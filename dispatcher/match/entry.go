@@ -98,10 +98,9 @@ func (e Entry) IgnoresFailures() bool {
 // IsGenerated reports whether the entry has a name that registration gives.
 func (e Entry) IsGenerated() bool { return e.Name == EntryFailClosed || e.IgnoresFailures() }
 
-// Takes reports whether hooks are called for a request that came by the entry. An API server decides by matchConditions whether a
-// request comes by EntryFailClosed or by EntryAlwaysFailOpen; one that knows no matchConditions sends it by both, and then the
-// other entry takes it. An entry whose plan was made from another Bypass.FailOpen takes all requests: the API server
-// may have sent them by no other one.
+// Takes reports whether hooks are called for a request that came by the entry. An API server decides by matchConditions whether a request comes by
+// EntryFailClosed or by EntryAlwaysFailOpen; an API server without matchConditions sends it by both, and then the other entry takes it. An entry
+// whose plan was made from another Bypass.FailOpen takes all requests: the API server may have sent them by no other one.
 func (e Entry) Takes(a *Attributes) bool {
 	switch e.Name {
 	case EntryFailClosed:

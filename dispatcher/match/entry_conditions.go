@@ -12,13 +12,12 @@ import (
 	"github.com/google/cel-go/parser"
 )
 
-// maxEntryCondition is the most bytes of one of Hook.EntryConditions.
+// maxEntryCondition is the most bytes of an expression in Hook.EntryConditions.
 const maxEntryCondition = 1024
 
-// EntryConditions are what an API server can decide of the matchConditions of the hook before it calls an entry: CEL expressions,
-// sorted, each once. When one of them is false the hook is not called for the request, whatever its other conditions are. None ever
-// fails to evaluate: where the part of a matchCondition that it stands for would fail, it is true. The caller must not change
-// them.
+// EntryConditions are the parts of the hook's matchConditions that an API server can evaluate before it calls an entry: CEL expressions, sorted, each
+// once. If any is false, the hook is not called for the request, whatever its other conditions are. None ever fails to evaluate: where the part of a
+// matchCondition that it stands for would fail, it is true. The caller must not change them.
 func (h *Hook) EntryConditions() []string {
 	if h.conditions == nil {
 		return nil
@@ -26,7 +25,7 @@ func (h *Hook) EntryConditions() []string {
 	return h.conditions.entry
 }
 
-// entryConditions are those of all expressions of a hook.
+// entryConditions joins the entry conditions of all expressions of a hook.
 func entryConditions(compiled []*Expression) []string {
 	var all []string
 	for _, x := range compiled {
@@ -64,7 +63,7 @@ func (r *requestOnly) entryConditions(expression string) []string {
 	return all
 }
 
-// conjuncts are the parts of an expression that && joins. It is false when one of them is, whatever the others do.
+// conjuncts are the parts of an expression that && joins. One false part makes the expression false, whatever the other parts do.
 func conjuncts(e ast.Expr) []ast.Expr {
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.LogicalAnd {
 		return []ast.Expr{e}
@@ -113,8 +112,8 @@ func (t *total) all(list []ast.Expr) bool {
 	return !slices.ContainsFunc(list, func(e ast.Expr) bool { return !t.holds(e) })
 }
 
-// field is whether a field of the request is one that the API server and the mesh both know, and have the same of. The kind is not:
-// it is that of the version which the hook, or the entry, sees.
+// field reports whether a field of the request has the same value in the API server and in the mesh. The kind has not: it depends on the version that
+// the hook, or the entry, sees.
 func (t *total) field(e ast.Expr) bool {
 	path := pathOf(e)
 	switch path {

@@ -19,7 +19,7 @@ const maxExplainedRules = 8
 type Skipped struct {
 	// Hook is the hook.
 	Hook *Hook
-	// Skip is the reason, one of the Skip constants; empty when ShouldCall refuses the review.
+	// Skip is the reason, a Skip constant; empty when ShouldCall refuses the review.
 	Skip string
 	// Reason is the same for a person.
 	Reason string
@@ -100,7 +100,7 @@ func (h *Hook) explainRules(a *Attributes) string {
 	return text.String()
 }
 
-// explainEquivalents adds what equivalents of the resource do or would do for the hook.
+// explainEquivalents says which equivalents of the resource the rules of the hook cover, and whether that counts.
 func (h *Hook) explainEquivalents(text *strings.Builder, a *Attributes) {
 	equivalents, err := a.versions()
 	if err != nil { // a hook that depends on them refuses the review, and does not come here

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// Expressions compiles the expressions of matchConditions in kube-apiserver's own CEL environment: each expression once, as
-// long as the result is in use. Validation and Compile share what they compile through Object.Conditions.
+// Expressions compiles the expressions of matchConditions in kube-apiserver's own CEL environment: each expression once, as long as the result is in
+// use. Validation and Compile share compiled expressions through Object.Conditions.
 //
-// Compiling takes a processor for long, beside reviews: one expression is compiled at a time, and others get to run between
-// two of them. Its methods may be called concurrently.
+// Compiling takes a processor for long, beside reviews: one expression is compiled at a time, and others get to run between two of them. Its methods
+// may be called concurrently.
 type Expressions struct {
 	turn        sync.Mutex            // held while an expression is compiled
 	compiler    admissioncel.Compiler // nil before the first; held by turn, as the next one
@@ -66,8 +66,8 @@ func (x *Expression) as(c *matchconditions.MatchCondition) admissioncel.Compilat
 	return result
 }
 
-// compile compiles an expression in the environment for what is written today. The one for what is stored, in which
-// kube-apiserver compiles it again, knows all that this one does. turn is held.
+// compile compiles an expression in the environment for new expressions. kube-apiserver compiles it again in its environment for stored expressions,
+// which has everything that this environment has. turn is held.
 func (e *Expressions) compile(expression string) *Expression {
 	if e.compiler == nil {
 		e.compiler = newCompiler()
@@ -109,8 +109,8 @@ func (e *Expressions) forget(expression string) {
 	}
 }
 
-// requestOnly finds the expressions that look at the request alone: those that compile where there is neither object nor
-// oldObject. What a later Kubernetes may add is not there either, and counts as the object.
+// requestOnly finds the expressions that look at the request alone: those that compile where there is neither object nor oldObject. A variable of a
+// later Kubernetes is not there either, and counts as the object.
 type requestOnly struct {
 	env *cel.Env // nil until needed
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Severity sorts findings by what they mean for the configuration.
+// Severity ranks findings by their effect on the configuration.
 type Severity string
 
 // The severities.
@@ -40,7 +40,7 @@ const (
 	CodeRouteConflict = "route-conflict"
 	// CodeNoEffect: a route asks for something that the hook cannot give.
 	CodeNoEffect = "no-effect"
-	// CodeInitializerOrder: routes order initializers in a cycle, or name one that there is not.
+	// CodeInitializerOrder: routes order initializers in a cycle, or name an initializer that does not exist.
 	CodeInitializerOrder = "initializer-order"
 	// CodeSideEffects: a hook in shadow is called, and has side effects.
 	CodeSideEffects = "side-effects"
@@ -50,7 +50,7 @@ const (
 type Finding struct {
 	// Severity sorts the finding.
 	Severity Severity
-	// Code is one of the codes of this package.
+	// Code is a code of this package.
 	Code string
 	// Source is where the object was read from; empty when the caller did not say.
 	Source string

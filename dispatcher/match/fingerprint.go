@@ -13,7 +13,7 @@ import (
 const planVersion = "1"
 
 const (
-	fingerprintBytes  = 6 // a hook that has changed is taken for one that has not once in 2^48 changes
+	fingerprintBytes  = 6 // a changed hook keeps its fingerprint once in 2^48 changes
 	fingerprintLength = 8 // the same in base64, without padding: fingerprints can be joined and still be told apart
 )
 

@@ -70,7 +70,7 @@ type Route struct {
 type Hedge struct {
 	// Enabled is false unless the route asks for it.
 	Enabled bool
-	// After is the delay; 0 means what 95 of 100 of the hook's latest calls have taken.
+	// After is the delay; 0 means the 95th percentile of the hook's latest calls.
 	After time.Duration
 	// Percent is the most extra calls, of all calls of the hook; 0 means 5.
 	Percent int
@@ -81,10 +81,9 @@ type Hedge struct {
 type Hook struct {
 	// ID identifies the hook.
 	ID HookID
-	// FailurePolicy decides what a failed call means; Fail when the configuration does not say, and Ignore in shadow, whatever
-	// it says.
+	// FailurePolicy decides the effect of a failed call; Fail when the configuration does not say, and Ignore in shadow, whatever it says.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// Timeout bounds one call: that of the route, else timeoutSeconds, else DefaultTimeout.
+	// Timeout bounds one call: the route's timeout, else timeoutSeconds, else DefaultTimeout.
 	Timeout time.Duration
 	// SideEffects is the declaration of the hook; empty without one, which fails calls of dry runs (SEMANTICS C28).
 	SideEffects admissionregistrationv1.SideEffectClass
@@ -96,8 +95,8 @@ type Hook struct {
 	Route Route
 	// RoutedBy names the HookRoutes that Route comes from: none, one, or several that conflict.
 	RoutedBy []string
-	// Pending is true until a host has answered the probe of a new hook: it is not called, and what it is not asked about
-	// is counted and annotated. Hooks that are no streams, or whose route says Immediate, never are.
+	// Pending is true until a host has answered the probe of a new hook. The hook is not called; requests that it would get are counted and
+	// annotated. A hook without a stream, or whose route says Immediate, is never pending.
 	Pending bool
 	// ClientConfig is where the JSON webhook is; empty for a hook that has only ever been a stream.
 	ClientConfig admissionregistrationv1.WebhookClientConfig
@@ -138,7 +137,7 @@ func (h *Hook) Path(field string) string {
 	return fmt.Sprintf("%s webhooks[%d]%s", objectKey{h.ID.Scope, h.ID.Stage, h.ID.Configuration}, h.position, field)
 }
 
-// Initializes reports whether the hook is an initializer: one that is called for a CREATE before the mutating hooks, with the object staged.
+// Initializes reports whether the hook is an initializer. Initializers are called for a CREATE before the mutating hooks, with the object staged.
 func (h *Hook) Initializes() bool { return h.ID.Stage == admissionv1.Stage_STAGE_INITIALIZE }
 
 // WithoutSideEffects reports whether the hook may see the same request twice, as it declares.
@@ -150,8 +149,8 @@ func (h *Hook) WithoutSideEffects(r *admissionv1.AdmissionRequest) bool {
 // ActsWith reports whether two hooks of one snapshot are initializers that act at the same time, on the same object.
 func (h *Hook) ActsWith(other *Hook) bool { return h.Batch != 0 && h.Batch == other.Batch }
 
-// EntryStage is the stage of the reviews, and so of the entries of a cluster, that call the hook first: that of the hook, and
-// STAGE_MUTATE for an initializer.
+// EntryStage is the stage of the reviews, and so of the entries of a cluster, that call the hook first: the hook's stage, but STAGE_MUTATE for an
+// initializer.
 func (h *Hook) EntryStage() admissionv1.Stage {
 	if h.Initializes() {
 		return admissionv1.Stage_STAGE_MUTATE
@@ -162,7 +161,7 @@ func (h *Hook) EntryStage() admissionv1.Stage {
 // HasHosts reports whether hosts serve the hook over streams, or controllers act for an initializer: else it is a JSON webhook.
 func (h *Hook) HasHosts() bool { return h.Route.Stream || h.Initializes() }
 
-// Decides reports whether a review may depend on the hook: neither one in shadow nor one that is pending decides anything.
+// Decides reports whether a review may depend on the hook: hooks in shadow and pending hooks decide nothing.
 func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }
 
 // Serves reports whether the hook sees reviews of cluster at all.

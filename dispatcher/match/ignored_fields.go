@@ -9,8 +9,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// ignoredFields reports what a route asks of a hook that the hook cannot give, and what being in shadow does not keep from
-// happening.
+// ignoredFields reports the fields of a route that have no effect on the hook, and the side effects that a hook has even in shadow.
 func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	r, effects := &b.Route, h.SideEffects
 	validating := h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE
@@ -89,7 +88,7 @@ func (b *RouteBinding) ignoredOfInitializers(h *Hook) (findings []Finding) {
 	return findings
 }
 
-// unlessNone is why a hook with side effects does not get what others do.
+// unlessNone is the reason that a field has no effect on a hook with side effects.
 func unlessNone(effects admissionregistrationv1.SideEffectClass) string {
 	if effects == admissionregistrationv1.SideEffectClassNoneOnDryRun {
 		return " but in dry runs, since its sideEffects are NoneOnDryRun and not None"

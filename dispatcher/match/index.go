@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxRuleEntries bounds how many entries of the index one rule may take, over all operations, stages and clusters. A rule that lists
-	// more is filed under every group instead, then under every resource, then for every cluster. What the index finds is checked exactly,
-	// so that costs time for such requests only.
+	// maxRuleEntries bounds how many entries of the index one rule may take, over all operations, stages and clusters. A rule that lists more is
+	// filed under every group instead, then under every resource, then for every cluster. Hooks that the index finds are checked exactly, so that
+	// costs time for such requests only.
 	maxRuleEntries = 16 << 10
 	// maxEntries bounds the entries of all rules, of some 300 bytes each. If there are more, the bound of one rule is lowered until they
 	// fit, or each rule takes as few as it can.
 	maxEntries = 256 << 10
 )
 
-// index finds hooks by what their rules name. Operations and clusters choose a table; group, resource and subresource,
-// each by name or by wildcard, choose the hooks in it. Versions and scope stay to be checked, and so does the cluster. A request whose
-// resource has equivalents looks for these too, among the hooks with matchPolicy Equivalent only.
+// index finds hooks by the resources and operations of their rules. Operations and clusters choose a table; group, resource and subresource, each by
+// name or by wildcard, choose the hooks in it. Versions and scope stay to be checked, and so does the cluster. A request whose resource has
+// equivalents looks for these too, among the hooks with matchPolicy Equivalent only.
 type index struct {
 	tables  map[tableKey]*table
 	entries int // that were filed, each once for each time it was
@@ -46,7 +46,7 @@ const (
 	operationUpdate
 	operationDelete
 	operationConnect
-	operationOther // what this version of Kubernetes has never heard of
+	operationOther // an operation that this version of Kubernetes does not know
 	operations
 )
 
@@ -67,14 +67,14 @@ func operationOf(name string) operation {
 // table holds the hooks of one stage and operation.
 type table struct {
 	all ruleTable
-	// equivalent are those of all with matchPolicy Equivalent that a request could reach by an equivalent resource alone: a
-	// rule for all groups and resources is found by every name.
+	// equivalent are the hooks of all with matchPolicy Equivalent that a request could reach by an equivalent resource alone. A rule for all groups
+	// and resources needs no entry: every name finds it.
 	equivalent ruleTable
 	// others are the hooks in equivalent, in order.
 	others []*Hook
 }
 
-// ruleTable files hooks by what their rules name.
+// ruleTable files hooks by the resources of their rules.
 type ruleTable struct {
 	// shapes are the combinations of wildcards that occur, so that a request looks only for those.
 	shapes []shape
@@ -206,7 +206,7 @@ func (t *ruleTable) add(h *Hook, k ruleKey) {
 	t.hooks[k] = appendNew(t.hooks[k], h)
 }
 
-// appendNew appends h unless it is there. Hooks are filed in order: one that is there is the last.
+// appendNew appends h unless it is there. Hooks are filed in order: if h is there, it is the last.
 func appendNew(list []*Hook, h *Hook) []*Hook {
 	if len(list) > 0 && list[len(list)-1] == h {
 		return list
@@ -287,8 +287,8 @@ func (x *index) collect(lists [][]*Hook, in tableKey, a *Attributes) [][]*Hook {
 	return lists
 }
 
-// isNewName reports whether equivalents[i] has another group or name than what the client asked for, and than the ones before:
-// the index knows no versions.
+// isNewName reports whether the group and name of equivalents[i] differ from the requested resource and from all equivalents before: the index knows
+// no versions.
 func (r *request) isNewName(equivalents []conversion.ResourceKind, i int) bool {
 	name := equivalents[i].Resource.GroupResource()
 	return name != r.requested.Resource.GroupResource() && !slices.ContainsFunc(equivalents[:i], func(w conversion.ResourceKind) bool {

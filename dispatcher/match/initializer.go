@@ -87,8 +87,8 @@ func (h *Hook) skipsPod(a *Attributes) (string, *apierrors.StatusError) {
 	return "", nil
 }
 
-// runsAs reports whether a service account of a cluster where hosts run is one of the hosts of the hook: as its user name, or as a SPIFFE
-// id that ends with /ns/NAMESPACE/sa/NAME. Neither says which cluster it is in, so that a tenant elsewhere may have an account of that name.
+// runsAs reports whether a service account of a cluster where hosts run is among the hosts of the hook: as its user name, or as a SPIFFE id that ends
+// with /ns/NAMESPACE/sa/NAME. Neither says which cluster it is in, so that a tenant elsewhere may have an account of that name.
 func (h *Hook) runsAs(namespace, account string) bool {
 	if namespace == "" || account == "" {
 		return false

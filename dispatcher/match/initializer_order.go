@@ -13,8 +13,8 @@ type precedence struct {
 	field       string // of the route, which has the wish
 }
 
-// orderInitializers puts the initializers, which are the first hooks, in the order that their routes ask for, and has those act at the same
-// time that may. Where the routes ask for no order, it is that of the configurations.
+// orderInitializers puts the initializers, which are the first hooks, in the order that their routes ask for, and lets initializers act at the same
+// time where they may. Without a wish of the routes the order of the configurations stays.
 func (c *compiler) orderInitializers() {
 	count := 0
 	for count < len(c.hooks) && c.hooks[count].Initializes() {
@@ -36,8 +36,8 @@ func (c *compiler) orderInitializers() {
 // its name is the first of the pending ones.
 func (h *Hook) actsInParallel() bool { return h.Route.Parallel && h.Route.Stream && !h.Route.Shadow }
 
-// batches numbers the initializers of an order that act at the same time, from 1 on; 0 is one that acts alone. They are next to each other, all of
-// them may act in parallel, and no wish is about two of them.
+// batches numbers the initializers of an order that act at the same time, from 1 on; 0 marks an initializer that acts alone. The members of a batch
+// are next to each other, all of them may act in parallel, and no wish orders two of them.
 func batches(order []int, wishes []precedence, parallel func(int) bool) []int {
 	numbers, latest := make([]int, len(order)), 0
 	var members []int // of the latest batch
@@ -83,7 +83,7 @@ func (c *compiler) precedences(initializers []*Hook) (wishes []precedence) {
 				}
 				unknown := c.routes.of(h.ID).finding(SeverityWarning, CodeInitializerOrder, field,
 					fmt.Sprintf("there is no initializer %q: mend the name, or remove it", name))
-				if len(named[name]) == 0 && !reported[unknown] { // a route may be that of several initializers
+				if len(named[name]) == 0 && !reported[unknown] { // several initializers may have one route
 					reported[unknown] = true
 					c.findings = append(c.findings, unknown)
 				}

@@ -9,13 +9,13 @@ import (
 
 var errNoObject = errors.New("not a JSON object")
 
-// metadataLabels reads metadata.labels of a JSON object as Kubernetes reads one without a Go type: what Unstructured.GetLabels finds
-// in what sigs.k8s.io/json decodes. Keys are case-sensitive, and of duplicate ones the last counts, as a whole. null is the empty
-// string, and any other value than a map of strings means no labels. found is false for an object without metadata. The error is one of
-// the syntax of the part that was read, or that of book, which gets the bytes of labels that are many.
+// metadataLabels reads metadata.labels of a JSON object as Kubernetes reads an object without a Go type: sigs.k8s.io/json decodes it, and
+// Unstructured.GetLabels finds the labels. Keys are case-sensitive, and of duplicate ones the last counts, as a whole. null is the empty string, and
+// any other value than a map of strings means no labels. found is false for an object without metadata. The error is a syntax error in the part that
+// was read, or comes from book, which gets the size of many labels in bytes.
 //
-// A reader with a Go type merges duplicate metadata and labels instead. So the two may select differently, and callers whose
-// objects may have duplicate fields are refused before (checkObjects of package bridge).
+// A reader with a Go type merges duplicate metadata and labels instead. So the two may select differently, and callers whose objects may have
+// duplicate fields are refused before (checkObjects of package bridge).
 func metadataLabels(raw []byte, book func(bytes int) error) (found bool, labels map[string]string, err error) {
 	s := conversion.NewScanner(raw)
 	if s.Next() != '{' {

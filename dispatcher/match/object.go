@@ -12,11 +12,11 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// object is one object of a request. Its labels, and what it is in other versions, are made once and only if a hook asks.
+// object is one object of a request. Its labels, and its conversions to other versions, are made once and only if a hook asks.
 type object struct {
 	raw  []byte
 	once sync.Once
-	// What follows is written by once: whether the object has metadata at all, its labels, or why they are unknown.
+	// once writes the fields below: whether the object has metadata at all, its labels, or why they are unknown.
 	found  bool
 	labels labels.Set
 	err    error
@@ -45,7 +45,7 @@ func (o *object) labelSet(r *request) (set labels.Set, ok bool, err error) {
 	return o.labels, o.found || r.operation != operationConnect, o.err
 }
 
-// labelFactor is what labels take as a map, for each of their bytes. Measured for labels of three characters without a value.
+// labelFactor is the memory of labels as a map, for each of their bytes. Measured for labels of three characters without a value.
 const labelFactor = 12
 
 // memoryError is why an object was not decoded that might have been.

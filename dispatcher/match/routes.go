@@ -26,7 +26,7 @@ type routeKey struct {
 
 func (b *RouteBinding) key() routeKey { return routeKey{b.Configuration, b.Hook, b.Stage} }
 
-// newRoutes files bindings. Those of one key become one binding, and a conflict that is reported.
+// newRoutes files bindings. Bindings with the same key become one binding, and a finding reports the conflict.
 func newRoutes(bindings []RouteBinding) (routes, []Finding) {
 	byKey := make(map[routeKey]conflict, len(bindings))
 	for _, b := range bindings {
@@ -59,7 +59,7 @@ func (r routes) of(id HookID) *RouteBinding {
 	return nil
 }
 
-// keysTo are what can name a hook, the most precise first.
+// keysTo are the keys of all bindings that may name a hook, the most precise first.
 func keysTo(id HookID) [4]routeKey {
 	return [...]routeKey{
 		{id.Configuration, id.Name, id.Stage},
@@ -89,7 +89,7 @@ func (r routes) unused(hooks []*Hook) []Finding {
 	return findings
 }
 
-// unused returns why no hook has asked for the binding, given what can be named.
+// unused returns why no hook has asked for the binding, given the keys that name a hook.
 func (b *RouteBinding) unused(named map[routeKey]bool) Finding {
 	anyStage := routeKey{b.Configuration, b.Hook, admissionv1.Stage_STAGE_UNSPECIFIED}
 	switch {

@@ -40,10 +40,9 @@ func Combinations(rules []admissionregistrationv1.RuleWithOperations) int {
 	return n
 }
 
-// covers reports whether the rules of the hook cover the request, and as which resource: the one that the client asked
-// for if any rule names it, else, with matchPolicy Equivalent, the first of its equivalents that the first rule names that
-// names any (ShouldCallHook; SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown
-// kind, or may reach it by equivalents that are not known.
+// covers reports whether the rules of the hook cover the request, and as which resource. That is the requested resource if any rule names it. Else,
+// with matchPolicy Equivalent, the first rule that names an equivalent decides, and the first equivalent that it names counts (ShouldCallHook;
+// SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown kind, or may reach it by equivalents that are not known.
 func (h *Hook) covers(r *request) (equivalent *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
 	if h.coversResource(r, r.requested.Resource) {
 		return r.requested, true, nil

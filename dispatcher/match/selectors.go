@@ -29,8 +29,7 @@ func newSelector(s *metav1.LabelSelector) selector {
 	return selector{Selector: parsed, source: s, err: err, byName: err == nil && ByName(s)}
 }
 
-// ByName reports whether a selector of namespaces asks for their names and for nothing else: what it selects is known without
-// asking the cluster.
+// ByName reports whether a selector of namespaces tests their names alone: it can be evaluated without the cluster.
 func ByName(s *metav1.LabelSelector) bool {
 	other := func(key string) bool { return key != corev1.LabelMetadataName }
 	for key := range s.MatchLabels {
@@ -95,7 +94,7 @@ func (n *nameLabel) Get(label string) string {
 	return n.req.GetNamespace()
 }
 
-// matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17): one of the objects has to match.
+// matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17): the object or the old object has to match.
 func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
 	if err := h.objectSelector.err; err != nil {
 		return false, apierrors.NewInternalError(err)

@@ -1,11 +1,9 @@
-// Package match decides which hooks a review is sent to. Compile turns webhook configurations into an immutable
-// Snapshot with an index; Snapshot.Candidates finds the hooks whose rules cover a request at a cost that does not grow
-// with the hooks whose rules do not; Hook.ShouldCall evaluates what depends on the object and its namespace, in
-// kube-apiserver's order and with its error rules.
+// Package match decides which hooks a review is sent to. Compile turns webhook configurations into an immutable Snapshot with an index;
+// Snapshot.Candidates finds the hooks whose rules cover a request at a cost that does not grow with the hooks whose rules do not; Hook.ShouldCall
+// evaluates selectors and matchConditions, in kube-apiserver's order and with its error rules.
 //
-// The specification is ShouldCallHook in k8s.io/apiserver/pkg/admission/plugin/webhook/generic, and the tests ask it.
-// The package does no I/O, keeps no state of its own and starts nothing. Everything in it may be used from any number
-// of goroutines.
+// The specification is ShouldCallHook in k8s.io/apiserver/pkg/admission/plugin/webhook/generic, and the tests ask it. The package does no I/O, keeps
+// no state of its own and starts nothing. Everything in it may be used from any number of goroutines.
 package match
 
 import (
@@ -18,7 +16,7 @@ type Snapshot struct {
 	hooks    []*Hook
 	index    index
 	bypasses map[string]*Bypass // by cluster
-	// objects are what each object has become, for the snapshot after this one.
+	// objects are the results of all objects, for the next snapshot.
 	objects map[objectKey]*compiled
 }
 
@@ -32,12 +30,12 @@ func (s *Snapshot) Hooks() []*Hook { return s.hooks }
 // Ordinal is the position of the hook in [Snapshot.Hooks].
 func (h *Hook) Ordinal() int { return h.ordinal }
 
-// Candidates are the hooks of the stage whose rules cover the request, in order. It is empty for requests that hooks
-// never see (SEMANTICS C19). For STAGE_REINVOKE they are the mutating hooks with reinvocationPolicy IfNeeded. Selectors
-// and conditions are not looked at: ask Hook.ShouldCall. The slice belongs to the caller.
+// Candidates are the hooks of the stage whose rules cover the request, in order. It is empty for requests that hooks never see (SEMANTICS C19). For
+// STAGE_REINVOKE they are the mutating hooks with reinvocationPolicy IfNeeded. Selectors and conditions are not looked at: ask Hook.ShouldCall. The
+// slice belongs to the caller.
 //
-// Hooks with matchPolicy Equivalent are among them if their rules cover an equivalent. Where that is unknown, because
-// the cluster does not know what is equivalent or of which kind it is, they are too, and Hook.ShouldCall refuses the review.
+// Hooks with matchPolicy Equivalent are among them if their rules cover an equivalent. If the cluster does not know the equivalents or their kinds,
+// such hooks are candidates too, and Hook.ShouldCall refuses the review.
 func (s *Snapshot) Candidates(cluster string, stage admissionv1.Stage, a *Attributes) []*Hook {
 	if a.Exempt() {
 		return nil

@@ -11,10 +11,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// In returns the object and the old object as a hook sees them whose [Decision] has as: converted by the cluster, each
-// once per version, or as they came if as is nil or names the kind in which they came. What is absent is nil. The error is
-// that of the conversion; it refuses the review with 500, whatever the failure policy (SEMANTICS C21). It is remembered as
-// well: ctx bounds the conversion for the first caller. The slices must not be changed.
+// In returns the object and the old object as a hook sees them whose [Decision] has as: converted by the cluster, each once per version, or as they
+// came if as is nil or names the kind in which they came. An absent object is nil. An error of the conversion refuses the review with 500, whatever
+// the failure policy (SEMANTICS C21). It is remembered as well: ctx bounds the conversion for the first caller. The slices must not be changed.
 func (a *Attributes) In(ctx context.Context, as *conversion.ResourceKind) (object, oldObject []byte, err error) {
 	kind := a.seenKind(as)
 	if object, err = a.object.in(ctx, a.request, kind); err != nil {

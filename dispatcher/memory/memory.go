@@ -1,9 +1,8 @@
-// Package memory accounts for the bytes that reviews hold, from the first byte that is read to the last one that is written: a
-// [Ledger] has a limit for all reviews and one for each cluster, and a [Reservation] is the part of one review.
+// Package memory accounts for the bytes that reviews hold, from the first byte read to the last byte written: a [Ledger] has a limit for all reviews
+// and one for each cluster, and a [Reservation] is the part of one review.
 //
-// The package neither allocates nor frees the memory, and never waits: a reservation that does not fit fails at once. All
-// methods may be called concurrently. There is no lock: a reservation takes a few atomic operations on counters of the
-// ledger and of its cluster.
+// The package neither allocates nor frees the memory, and never waits: a reservation that does not fit fails at once. All methods may be called
+// concurrently. There is no lock: a reservation takes a few atomic operations on counters of the ledger and of its cluster.
 package memory
 
 import (
@@ -35,9 +34,9 @@ type FullError struct {
 	Wanted int64
 	// InUse is the number of bytes that count against the bound.
 	InUse int64
-	// Limit is the largest possible InUse: of a cluster, while the others hold what they do.
+	// Limit is the largest possible InUse; for a cluster, with the present use of the others.
 	Limit int64
-	// Hopeless is true if the review alone exceeds what its cluster could have with no other review: a retry does not help.
+	// Hopeless is true if the review alone exceeds the limit of its cluster without other reviews: a retry does not help.
 	Hopeless bool
 }
 
@@ -61,10 +60,10 @@ type Options struct {
 
 // Ledger counts the bytes that reviews hold, in total and by cluster.
 //
-// A reservation succeeds if its cluster then holds at most as much as is left free. So one cluster alone gets half of the
-// total, two get a third each with a third left free, and n get one part in n+1 each: no flood leaves nothing for another
-// cluster, and neither shares nor idle clusters have to be configured. A reservation may grow until its cluster holds
-// growthParts times what is left free, so that reviews in flight end before new ones begin.
+// A reservation succeeds if its cluster then holds at most as much as is left free. So one cluster alone gets half of the total, two get a third each
+// with a third left free, and n get one part in n+1 each: no flood leaves nothing for another cluster, and neither shares nor idle clusters have to
+// be configured. A reservation may grow until its cluster holds growthParts times the free memory, so that reviews in flight end before new ones
+// begin.
 type Ledger struct {
 	total, perCluster int64 // read-only
 
@@ -119,14 +118,14 @@ func (l *Ledger) Refused(by Bound) int64 {
 	return l.refusedByTotal.Load()
 }
 
-// A cluster may hold this many times what it leaves free, with a new reservation and with one that grows.
+// The limit of a cluster, as a multiple of the memory left free: for a new reservation, and for growth of a reservation.
 const (
 	arrivalParts = 1
 	growthParts  = 3
 )
 
-// take adds n bytes to a cluster and to the total, or to neither. It counts them for the cluster first, so that a refusal by
-// the cluster's limit never reduces what others find free.
+// take adds n bytes to a cluster and to the total, or to neither. It counts them for the cluster first, so that a refusal by the cluster's limit
+// never reduces the free memory that others see.
 func (l *Ledger) take(a *account, n, parts int64) *FullError {
 	a.bytes.Add(n)
 	for {

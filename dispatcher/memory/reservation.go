@@ -2,11 +2,10 @@ package memory
 
 import "sync/atomic"
 
-// Reservation is the part of a ledger that one review holds. It counts its holders: the caller of [Ledger.Reserve], and
-// everyone who called Retain. A holder may use the bytes of the review, and calls Release once. The last Release returns
-// all bytes.
+// Reservation is the part of a ledger that one review holds. It counts its holders: the caller of [Ledger.Reserve], and everyone who called Retain. A
+// holder may use the bytes of the review, and calls Release once. The last Release returns all bytes.
 //
-// A nil reservation is that of a review without accounting: its methods succeed and do nothing.
+// A review without accounting has a nil reservation: its methods succeed and do nothing.
 type Reservation struct {
 	ledger  *Ledger
 	account *account

@@ -16,7 +16,7 @@ import (
 
 // Options configure a Log. All are required.
 type Options struct {
-	// Length is that of a period.
+	// Length is the length of a period.
 	Length time.Duration
 	// Retention is how far back records go, unless MaxBytes are reached before.
 	Retention time.Duration

@@ -1,8 +1,8 @@
-// Package review holds the values that pass between the parts that judge a review: the request, the calls of its hooks, their
-// results, and the answer.
+// Package review holds the values that pass between the parts that judge a review: the request, the calls of its hooks, their results, and the
+// answer.
 //
-// Requests and verdicts are messages of gen, which mirror admission.k8s.io without one of its versions. All values are
-// immutable once they are here, and may be read from any goroutine. The package does no I/O.
+// Requests and verdicts are messages of gen, which mirror admission.k8s.io without a version. All values are immutable once they are here, and may be
+// read from any goroutine. The package does no I/O.
 package review
 
 import (
@@ -27,7 +27,7 @@ type Request struct {
 	// Entry is the entry in the cluster's configuration that the request came by, with its plan if it has one (match.Entry);
 	// empty for the whole stage.
 	Entry string
-	// Admission is the request. Its cluster is that of the authenticated caller.
+	// Admission is the request. Its cluster is the cluster of the authenticated caller.
 	Admission *admissionv1.AdmissionRequest
 	// Reservation accounts for the memory of the review; nil without a ledger. In stages with mutating hooks it includes
 	// PatchedPerByte for each byte of the object. The caller holds it until the answer is written; code that uses objects of
@@ -121,7 +121,7 @@ type Timing struct {
 	// Host is the time that the host reports: its queue and its handler. Without a verdict it is the time since the hand-over, in the place
 	// of Wire, unless the host has been silent.
 	Host time.Duration
-	// HostQueued is that of its queue.
+	// HostQueued is the time in the host's queue.
 	HostQueued time.Duration
 	// Instance is the process that answered, or had the call last; empty if none had it.
 	Instance string
@@ -131,13 +131,13 @@ type Timing struct {
 
 // Staged names a staged object at one time.
 type Staged struct {
-	// UID is that of the hold, not that of the object in the cluster.
+	// UID is the uid of the hold, not of the object in the cluster.
 	UID string
 	// ResourceVersion is the version in the store.
 	ResourceVersion string
 }
 
-// FailureKind classifies failures by what an operator has to do. It is a metric label: the set is closed.
+// FailureKind classifies failures by their remedy for an operator. It is a metric label: the set is closed.
 type FailureKind uint8
 
 // The kinds of failures.
@@ -176,7 +176,7 @@ func (k FailureKind) String() string {
 	return names[k]
 }
 
-// Failure is the reason why a call has no verdict. The failure policy of the hook decides what follows.
+// Failure is the reason why a call has no verdict. The failure policy of the hook decides its effect.
 type Failure struct {
 	// Kind classifies the failure.
 	Kind FailureKind

@@ -1,6 +1,6 @@
-// Package shadow keeps what hooks in shadow would have done to recent reviews, in bounded memory: for each hour, cluster and hook how often
-// it would have allowed, denied or changed a request, of which namespaces and users, and how long its calls took; and the latest cases
-// with their messages and references to their objects. It keeps no object.
+// Package shadow records the outcomes of hooks in shadow for recent reviews, in bounded memory. For each hour, cluster and hook it has how often the
+// hook would have allowed, denied or changed a request, of which namespaces and users, and how long its calls took; and the latest cases with their
+// messages and references to their objects. It keeps no object.
 //
 // Everything here is pure: no goroutine, no clock, no I/O.
 package shadow
@@ -29,7 +29,7 @@ const (
 	MaxHooks = 256
 	// MaxSubjects is how many pairs of namespace and user have counts of their own for each hook and hour. The rest is counted together.
 	MaxSubjects = 64
-	// MaxCases is how many cases of each outcome are kept for each hook and hour. The one that was seen last the longest ago goes.
+	// MaxCases is how many cases of each outcome are kept for each hook and hour. The least recently seen case goes first.
 	MaxCases = 8
 	// MaxText is the most bytes of a message, a user and a name.
 	MaxText = 512
@@ -66,7 +66,7 @@ type Call struct {
 	Outcome Outcome
 	// Took is the time of the call; zero if it was not made.
 	Took time.Duration
-	// Message is that of a denial, or why there is no verdict.
+	// Message is the message of a denial, or why there is no verdict.
 	Message string
 	// Reference names the request and its object.
 	Reference Reference
@@ -74,7 +74,7 @@ type Call struct {
 
 // Subject is a user who made requests, and their namespace.
 type Subject struct {
-	// Namespace is that of the object; empty for one without.
+	// Namespace is the namespace of the object; empty for one without.
 	Namespace string
 	// User is the name of the user.
 	User string
@@ -82,12 +82,12 @@ type Subject struct {
 
 // Reference names a request and its object.
 type Reference struct {
-	// UID is that of the request.
+	// UID is the uid of the request.
 	UID string
 	// TraceID is its trace; not valid without one.
 	TraceID trace.TraceID
-	// Operation, Group, Resource, Subresource and Name are those of the request. Name is empty for Secrets, and ends with * if an
-	// older API server completes it after admission.
+	// Operation, Group, Resource, Subresource and Name come from the request. Name is empty for Secrets, and ends with * if an older API server
+	// completes it after admission.
 	Operation, Group, Resource, Subresource, Name string
 	// Instance is the process that answered; empty if none did.
 	Instance string
@@ -151,7 +151,7 @@ type SubjectCounts struct {
 type Case struct {
 	Outcome Outcome
 	Subject
-	// Message is that of the denial, or why there is no verdict; cut to MaxText.
+	// Message is the message of the denial, or why there is no verdict; cut to MaxText.
 	Message string
 	// Calls is how many there were.
 	Calls uint32

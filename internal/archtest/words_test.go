@@ -30,12 +30,12 @@ type wordRatchet struct {
 
 func wordRatchets() map[string]wordRatchet {
 	return map[string]wordRatchet{
-		"indirect words": {words: indirectWords, most: map[string]int{"config": 17, "conversion": 17, "dispatcher": 24, "internal": 1}},
+		"indirect words": {words: indirectWords, most: map[string]int{"config": 17, "conversion": 2, "dispatcher": 15, "internal": 1}},
 		"pronouns": {words: pronouns, most: map[string]int{
 			"cmd":         1,
 			"config":      221,
 			"conformance": 4,
-			"dispatcher":  336,
+			"dispatcher":  119,
 			"hostsdk":     51,
 			"internal":    222,
 			"telemetry":   5,

@@ -34,7 +34,7 @@ type Change struct {
 	originals map[*match.Hook]match.HookID
 }
 
-// Parse adds what one --what-if asks for: "without=HOOK,...", "deadline=HOOK:TIME", "validate=HOOK,...", "parallel=HOOK,..." or
+// Parse adds the change of one flag of analyze: "without=HOOK,...", "deadline=HOOK:TIME", "validate=HOOK,...", "parallel=HOOK,..." or
 // "replicas=HOOK:+N".
 func (c *Change) Parse(text string) error {
 	verb, rest, _ := strings.Cut(text, "=")
@@ -107,7 +107,7 @@ func (c *Change) names() (all []named) {
 	return all
 }
 
-// on returns the change as one of these hooks, in the order of the configuration.
+// on binds the change to these hooks, in the order of the configuration.
 func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
 	out := *c
 	out.hooks, out.originals = hooks, map[*match.Hook]match.HookID{}

@@ -18,7 +18,7 @@ import (
 type Group struct {
 	// Cluster sent them; empty for all clusters.
 	Cluster string
-	// Stage is that of the API server.
+	// Stage is the stage of the API server.
 	Stage admissionv1.Stage
 }
 
@@ -30,7 +30,7 @@ type Input struct {
 	Hooks []*match.Hook
 	// Counts are of all reviews, kept or not.
 	Counts map[Group]Counts
-	// Slots are those of the replicas of hooks, by dispatcher and name of the hook.
+	// Slots are the slots of the replicas of hooks, by dispatcher and name of the hook.
 	Slots map[string]map[string]Slots
 }
 
@@ -53,8 +53,8 @@ type Prediction struct {
 	Before, After Figures
 	// Allowed are reviews that are allowed and were not, and Refused those that were allowed and are not.
 	Allowed, Refused float64
-	// Estimated is the number of calls, of the replayed reviews, that the records do not have: they take as long as like calls. Overdue is
-	// that of calls that ended at their deadline and have a later one: when they would have ended is not known, and they are taken to fail.
+	// Estimated is the number of calls, of the replayed reviews, that the records do not have: they take as long as like calls. Overdue is the number
+	// of calls that ended at their deadline and have a later one now: their end is unknown, and they are taken to fail.
 	Estimated, Overdue int
 }
 
@@ -149,8 +149,8 @@ type predicted struct {
 	before, after judged
 }
 
-// predict replays a review as it was and with a change. What the first replay does not explain of the recorded time stays as it is. A review
-// of which the first replay gives another outcome than its record, or a longer time, is not replayed: its record lacks something.
+// predict replays a review as it was and with a change. Recorded time that the first replay does not explain stays as it is. If the first replay
+// gives another outcome than the record, or a longer time, the review is not replayed: its record lacks something.
 func predict(before, after *recording, now, then *Change) predicted {
 	v := before.review
 	same := judged{outcome: v.Outcome, took: v.Took}

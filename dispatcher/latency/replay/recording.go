@@ -81,7 +81,7 @@ type script struct {
 	overdue    bool // it had no verdict at its recorded deadline, and is waited for longer
 }
 
-// scriptOf returns the script of a call of a hook: as recorded, else that of like calls of other reviews.
+// scriptOf returns the script of a call of a hook: as recorded, else the script of like calls of other reviews.
 func (r *recording) scriptOf(hook match.HookID, round uint32, speculative bool) *script {
 	counted, discarded := r.find(hook, round, false), r.find(hook, round, true)
 	switch first := r.find(hook, 0, false); {
@@ -142,8 +142,8 @@ func (r *recording) again(first int) *script {
 	return s
 }
 
-// discarded is a speculative call that did not count. Its record has its time, if it ended, and not its verdict: that of the
-// call that counted is taken, or of like calls.
+// discarded is a speculative call that did not count. Its record has its time, if it ended, and not its verdict: the verdict comes from the call that
+// counted, or from like calls.
 func (r *recording) discarded(i, counted int) *script {
 	c := &r.review.Calls[i]
 	ended := c.Queued+c.Wire+c.Host > 0 || c.Failure != ""
@@ -211,7 +211,7 @@ func (r *reviews) add(v *latency.Review, c *latency.Call, weight float64) {
 	r.mutates[c.Hook] = r.mutates[c.Hook] || c.Outcome == outcomePatched
 }
 
-// outcomePatched is that of a call that changed the object.
+// outcomePatched is the outcome of a call that changed the object.
 const outcomePatched = "patched"
 
 // changeRate is the share of the calls of a hook that changed the object or ended the review; 1 if none is known.
@@ -228,7 +228,7 @@ func (r *reviews) called(v *latency.Review, hook match.HookID) bool {
 	return len(r.calls[likenessOf(v, hook)]) > 0
 }
 
-// typical is the call in the middle of those of like reviews, with a verdict.
+// typical is the median call of like reviews, with a verdict.
 func (r *reviews) typical(v *latency.Review, hook match.HookID) *script {
 	for _, l := range []likeness{likenessOf(v, hook), {hook: hook}} {
 		calls := slices.DeleteFunc(slices.Clone(r.calls[l]), func(c *latency.Call) bool { return c.Failed() || c.Outcome == outcomeDenied })

@@ -68,7 +68,7 @@ func (p *play) Apply(object, patch []byte) (result []byte, changed bool, err err
 	return []byte(strconv.Itoa(p.objects)), true, nil
 }
 
-// Initialized implements [chain.Codec]: a change that did not apply is one of Apply.
+// Initialized implements [chain.Codec]: Apply reports the changes that do not apply.
 func (*play) Initialized(_, _, result []byte) (merged []byte, changed bool, err error) {
 	return result, true, nil
 }
