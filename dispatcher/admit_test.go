@@ -168,8 +168,8 @@ func TestADenialInEitherStageIsTheAnswerOfAdmit(t *testing.T) {
 	}
 }
 
-// /admit is /mutate, and /validate on what becomes of the object: at random, hooks that do all they can. Of validating
-// hooks one denies at most: of several the first that is heard would, and that is another one each time.
+// /admit equals /mutate, then /validate on the mutated object, with random answers of hooks. At most one validating hook denies: of several the first
+// to answer counts, and that differs each time.
 func TestAdmitIsMutateAndThenValidate(t *testing.T) {
 	const cases, denying = 300, 2
 	random := rand.New(rand.NewPCG(1, 2))
@@ -191,7 +191,7 @@ func TestAdmitIsMutateAndThenValidate(t *testing.T) {
 			for i := range random.IntN(4) {
 				h := hook{name: fmt.Sprintf("%s%d", stage.String()[6:7], i), ignore: random.IntN(2) == 0, needed: random.IntN(2) == 0}
 				hooks[stage] = append(hooks[stage], h)
-				chosen := random.IntN(len(answers)+3) % len(answers) // rather one that lets it go on
+				chosen := random.IntN(len(answers)+3) % len(answers) // more often an answer that allows
 				if denied && chosen == denying {
 					chosen = 0
 				}

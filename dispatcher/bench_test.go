@@ -28,7 +28,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
 
-// road is what a benchmark of the road of a review varies.
+// road holds the parameters of a benchmark of the road of a review.
 type road struct {
 	stage   admissionv1.Stage
 	hooks   int
@@ -91,7 +91,7 @@ func BenchmarkReview(b *testing.B) {
 	}
 }
 
-// BenchmarkRoad is what the road itself costs of a review that all hooks allow: they answer at once, and on the spot.
+// BenchmarkRoad measures a review whose hooks allow it at once, in process.
 func BenchmarkRoad(b *testing.B) {
 	for _, r := range roads() {
 		if r.patches > 0 {
@@ -111,7 +111,7 @@ func BenchmarkRoad(b *testing.B) {
 	}
 }
 
-// BenchmarkObservation is the road of a review by what is kept of it: nothing, its latency record, and the spans of a part of the traces
+// BenchmarkObservation measures the road of a review with different records of it: nothing, its latency record, and the spans of a part of the traces
 // beside that. Spans are exported to nowhere.
 func BenchmarkObservation(b *testing.B) {
 	batched := sdktrace.WithBatcher(tracetest.NewNoopExporter())
@@ -187,7 +187,7 @@ func (r road) codec() func(conversion.Allowance) chain.Codec {
 	return func(a conversion.Allowance) chain.Codec { return types.NewPatchSession(a) }
 }
 
-// configuration is that of the hooks, which are for Pods everywhere but in one namespace.
+// configuration has the hooks. They match Pods in all namespaces but one.
 func (r road) configuration() match.Object {
 	m := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: m.ObjectMeta}

@@ -107,8 +107,8 @@ func manyLabels(n int) string {
 	return `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"` + strings.Repeat("x", n) + `"}}}`
 }
 
-// What an object takes decoded is booked before it is decoded. Where there is no memory now the review is not judged, whatever the
-// failure policy: its caller tries again. One that cannot fit at all is refused.
+// The memory of a decoded object is booked before decoding. Without memory now the review is not judged, whatever the failure policy: its caller
+// tries again. An object that can never fit is refused.
 func TestDecodedObjectsAreBooked(t *testing.T) {
 	condition := func(w *admissionregistrationv1.MutatingWebhook) {
 		w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "kind", Expression: `object.kind == "Pod"`}}
@@ -183,7 +183,7 @@ func TestAnEntryThatFailsOpenHidesNoHookThatFailsClosed(t *testing.T) {
 	}
 }
 
-// What a patch takes is booked before it is applied. Where there is no memory its hook has given no answer.
+// The memory of a patch is booked before it is applied. Without memory the call has no verdict.
 func TestPatchedObjectsAreBooked(t *testing.T) {
 	patch := &admissionv1.AdmissionResponse{
 		Allowed: true, PatchType: "JSONPatch", Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`),

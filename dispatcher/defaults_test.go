@@ -97,8 +97,8 @@ func (unaware) Default(context.Context, schema.GroupVersionKind, []byte, func(in
 	return nil, errors.New("nothing is known any more")
 }
 
-// TestAPatchWithoutOperationsNeedsNoDefaults holds that the object is then what it was, as in callAttrMutatingHook: webhooks
-// that find nothing to do often answer with [].
+// TestAPatchWithoutOperationsNeedsNoDefaults checks that the object then stays unchanged, as in callAttrMutatingHook: webhooks that find nothing to
+// do often answer with [].
 func TestAPatchWithoutOperationsNeedsNoDefaults(t *testing.T) {
 	for patch, want := range map[string]bool{`[]`: true, `null`: true, `[{"op":"add","path":"/name","value":"n"}]`: false} {
 		u := unaware{static{snapshot: compile(t, nil, []hook{{name: "a"}})}}

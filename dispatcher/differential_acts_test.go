@@ -100,7 +100,7 @@ func (s scripting) dressed(a act) act {
 		warnings = some(s.chance, "careful", "deprecated: use é", s.hook.Name+" was here")
 	}
 	if s.in(4) {
-		// Hooks of one name may run at once: what they say under one key has to be the same.
+		// Hooks of one name may run at once: their values of one annotation key have to be equal.
 		audit["why"] = s.hook.Name
 		if s.experiment.Stage != validate {
 			audit["why"] = a.name // the first value of a key stays
@@ -223,7 +223,7 @@ func (s scripting) inapplicable() act {
 		`[{"op":"move","from":"/missing","path":"` + field + `"}]`, `[{"op":"copy","from":"/missing","path":"` + field + `"}]`, `[null]`,
 		`[{"op":"replace","path":"","value":[]}]`, `[{"op":"replace","path":"","value":"x"}]`,
 	}
-	if s.builtIn() { // whose kind and unknown fields do not depend on what a patch leaves
+	if s.builtIn() { // whose kind and unknown fields do not depend on the patched object
 		return patches("%s", pick(s.chance, append(all, s.mistyped()...)...))
 	}
 	return patches("%s", pick(s.chance, append(all,
@@ -242,7 +242,7 @@ func (s scripting) change() act {
 	}
 	env := pick(s.chance, "dev", "prod")
 	switch s.IntN(16) {
-	case 0: // what selectors look at
+	case 0: // labels, which selectors test
 		return patches(`[{"op":"add","path":"/metadata/labels","value":{"env":%q}}]`, env)
 	case 1:
 		return s.flip("metadata", "labels", "skip")

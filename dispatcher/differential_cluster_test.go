@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// told is what the dispatcher knows of a world.
+// told is the dispatcher's knowledge of a world.
 type told struct {
 	world    *world
 	snapshot *match.Snapshot
@@ -101,7 +101,7 @@ func (k told) Authorizer() authorizer.Authorizer {
 	})
 }
 
-// authorizer permits one half of what it is asked, and knows nothing of some of the rest; nil when the world has none.
+// authorizer permits half of the requests, and has no opinion on some of the rest; nil when the world has none.
 func (w *world) authorizer() authorizer.Authorizer {
 	if !w.Authorizer {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The pages that say what is compared are compared with what there is.
+// These tests compare the pages about the differential test with its code.
 
 func TestTheTableOfSemanticsNamesEveryRuleAndTestsThatExist(t *testing.T) {
 	page := read(t, "../docs/semantics-coverage.md")

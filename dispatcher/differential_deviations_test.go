@@ -16,16 +16,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// deviation is a row of docs/deviations.md. It explains a difference by asking kube-apiserver another question: what it
-// would have answered if the thing that Portcullis does differently had not come up.
+// deviation is a row of docs/deviations.md. It explains a difference by asking kube-apiserver another question: the same request without the
+// situation in which Portcullis differs.
 type deviation struct {
 	id string
 	// explains reports whether the deviation is part of how the outcomes differ. It takes its part out of the difference.
 	explains func(x *explanation) bool
 }
 
-// deviations are those of docs/deviations.md that can be seen here, in the order in which they are tried. D5 cannot: the API
-// server defaults what it stores, and so does the oracle.
+// deviations are the rows of docs/deviations.md that this test can see, in the order in which they are tried. It cannot see D5: the API server
+// defaults stored objects, and so does the oracle.
 func deviations() []deviation {
 	return []deviation{
 		{"D11", (*explanation).wildcardsLeaveOut},
@@ -48,7 +48,7 @@ type explanation struct {
 	lab        *laboratory
 	experiment *experiment
 	edits      []func() edit      // of the question that want answers, anew each time
-	readings   []func(o *outcome) // of the answers: what an edit has put in is taken out again
+	readings   []func(o *outcome) // of the answers: they take out the additions of an edit
 	most       int                // calls, of which the question is; 0 is all
 	want, got  outcome
 }
@@ -75,7 +75,7 @@ func (x *explanation) ask(more ...edit) outcome {
 // insist makes an edit part of the question from now on.
 func (x *explanation) insist(e edit) { x.edits = append(x.edits, func() edit { return e }) }
 
-// openWarning is what Portcullis tells the client of a hook that failed open.
+// openWarning is the warning of Portcullis about a hook that failed open.
 var openWarning = regexp.MustCompile(`^hook "([^"]*)" failed \([a-z_]+\) and was skipped: its failure policy is Ignore$`)
 
 // failingOpenIsTold is D7: each hook that failed open is in a warning too.
@@ -137,12 +137,12 @@ func (x *explanation) sharedTime() bool {
 	return len(x.got.Calls) > len(x.want.Calls) && x.outOfTime()
 }
 
-// outOfTime asks what would have been if the hooks that hang had failed, and all behind the last one that was called.
+// outOfTime asks kube-apiserver again, where the hooks that hang fail, and so do all hooks behind the last called hook.
 func (x *explanation) outOfTime() bool {
 	if x.experiment.Stage != mutate || x.experiment.Deadline == 0 || x.want.Status.Code != 504 {
 		return false
 	}
-	made, last := 0, false // calls, and whether the last one that Portcullis made hangs
+	made, last := 0, false // calls, and whether the last call of Portcullis hangs
 	failing := func() edit {
 		made = 0
 		return func(_ string, a oracle.Answer) oracle.Answer {
@@ -181,8 +181,8 @@ func (x *explanation) redirects() bool {
 	return redirected
 }
 
-// denialFirst is D1: a denial is read before everything else in an answer. It is a denial without the patch, and, of a
-// webhook, without what else may be wrong with its answer.
+// denialFirst is D1: a denial is read before everything else in an answer. Such a denial drops the patch, and for a webhook the other errors in its
+// answer.
 func (x *explanation) denialFirst() bool {
 	hooks := map[string]scripted{}
 	for _, h := range x.experiment.world.hooks(x.experiment.Stage) {
@@ -212,9 +212,8 @@ func (x *explanation) denialFirst() bool {
 	return malformed
 }
 
-// denialsFold is D3: denials are folded before failures, and both in the order of the hooks. After a denial the others are
-// not waited for, if they have no side effects, and a dry run that a hook cannot take part in is refused before any call:
-// what is not waited for leaves no trace.
+// denialsFold is D3: denials are folded before failures, and both in the order of the hooks. After a denial the others are not waited for, if they
+// have no side effects, and a dry run that a hook cannot take part in is refused before any call: a hook that is not waited for leaves no trace.
 func (x *explanation) denialsFold() bool {
 	if x.experiment.Stage != validate || x.want.Allowed || x.got.Allowed {
 		return false
@@ -230,9 +229,9 @@ func (x *explanation) denialsFold() bool {
 	return true
 }
 
-// refusals are those that may count for Portcullis, and whether they end the review before every call has. They come from
-// asking about each hook alone, while the others allow, and about the same request in earnest if it is a dry run: what
-// matches stays the same, since no condition of the test looks at dryRun, and so does what the hooks say.
+// refusals are the refusals that may count for Portcullis, and early is whether they end the review before every call has ended. They come from a
+// review for each hook alone, in which the other hooks allow. A dry run is asked without dryRun: the hooks match and answer the same, since no
+// condition of the test reads dryRun.
 func (x *explanation) refusals() (possible []status, early bool) {
 	dryRun := x.experiment.Request.GetDryRun()
 	earnest := *x
@@ -307,7 +306,7 @@ func (x *explanation) wholeFractions() bool {
 	return spelt
 }
 
-// contained reports whether everything on the side of a is also on that of b.
+// contained reports whether b has every call, warning, fail-open notice and annotation of a.
 func contained(a, b outcome) bool {
 	return within(a.Calls, b.Calls) && within(a.Warnings, b.Warnings) && within(a.FailedOpen, b.FailedOpen) &&
 		within(slices.Collect(maps.Keys(a.Audit)), slices.Collect(maps.Keys(b.Audit)))

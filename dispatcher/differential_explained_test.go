@@ -50,7 +50,7 @@ func hangingExperiment() *experiment {
 func TestTheTimeOfARequestExplainsOnlyWhatItCouldHaveCaused(t *testing.T) {
 	e := hangingExperiment()
 	lab := newLaboratory(t, e.world)
-	failing := func(behind int) outcome { // what it would be if hooks that hang had failed, and those behind so many calls
+	failing := func(behind int) outcome { // the outcome if hooks that hang had failed, and the hooks behind so many calls too
 		made := 0
 		return lab.kubernetes(e, func(_ string, a oracle.Answer) oracle.Answer {
 			if made++; a.Hang || made > behind {

@@ -30,7 +30,7 @@ func (l *laboratory) overHTTPS() dispatcher.Backend {
 		return oracle.Allow()
 	})
 	l.idle = append(l.idle, server.Wait)
-	client, err := outbound.New(outbound.Options{RetryInterval: 1, Networks: outbound.Loopback()}) // 1 ns: what is compared is what is asked
+	client, err := outbound.New(outbound.Options{RetryInterval: 1, Networks: outbound.Loopback()}) // 1 ns: the test compares requests, not times
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (l *laboratory) overHTTPS() dispatcher.Backend {
 	return pointed{client, server}
 }
 
-// pointed leads each call to the script of its hook, and of its review: what was given up may come late.
+// pointed leads each call to the script of its hook, and of its review: a call that was given up may come late.
 type pointed struct {
 	dispatcher.Backend
 
@@ -63,7 +63,7 @@ func (p pointed) Start(ctx context.Context, b *dispatcher.CallSet, done func(int
 	return p.Backend.Start(ctx, led, done)
 }
 
-// spoken is an act with what only an HTTPS server can do to it, now and then.
+// spoken is an act, now and then with a fault that only an HTTPS server can cause.
 func (s scripting) spoken(a act) act {
 	if s.in(5) {
 		return s.unspeakable()
@@ -81,8 +81,7 @@ func (s scripting) spoken(a act) act {
 	}}
 }
 
-// retryAfter is one of some headers. A hook of one second is not called again: how often that is possible in its time depends on
-// the machine.
+// retryAfter picks a header. A hook of one second is not called again: how often that is possible in its time depends on the machine.
 func (s scripting) retryAfter(of ...string) string {
 	after := pick(s.chance, of...)
 	if ptr.Deref(s.hook.TimeoutSeconds, 0) == oneSecond {
@@ -158,8 +157,8 @@ func (h scripted) denies(a oracle.Answer) bool {
 	return review.Response.UID == "u" || h.version() == "v1beta1"
 }
 
-// unmute gives the webhooks that fail before they are called a version in which they can be, and returns their keys. What
-// else they do stays the same.
+// unmute gives the webhooks that fail before they are called a version in which they can be, and returns their keys. Their other behaviour stays the
+// same.
 func (e *experiment) unmute() []string {
 	var mute []string
 	for _, h := range e.world.hooks(e.Stage) {

@@ -39,7 +39,7 @@ func clusterWide(e endpoint) endpoint {
 	return e
 }
 
-// groupVersions are what API servers have served of the groups that the test knows, in the order of discovery.
+// groupVersions are the versions that API servers have served, of the groups that the test knows, in the order of discovery.
 func groupVersions() []schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, text := range []string{
@@ -52,7 +52,7 @@ func groupVersions() []schema.GroupVersion {
 	return all
 }
 
-// versions are what the API server of a world serves, some of it perhaps in an order of its own.
+// versions are the group versions that the API server of a world serves, some perhaps in another order.
 func (r chance) versions() []schema.GroupVersion {
 	var served []schema.GroupVersion
 	for _, gv := range groupVersions() {
@@ -123,7 +123,7 @@ func (w *world) endpoints() []endpoint {
 // typed reports whether objects of a kind have a Go type in the API server of the world.
 func (w *world) typed(kind schema.GroupKind) bool { return !w.Custom && kind.Group != "test.dev" }
 
-// registry is the knowledge of the API server of the world about what is the same, in the order in which it installs it.
+// registry has the equivalent resources of the API server of the world, in the order in which it installs them.
 func (w *world) registry() runtime.EquivalentResourceMapper {
 	all := runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return r.Resource })
 	for _, v := range w.Definition.Spec.Versions {
@@ -242,8 +242,8 @@ func written(content map[string]any, kind schema.GroupVersionKind) []byte {
 	return []byte(canonical(content))
 }
 
-// inVersion is content, which is in one version, as an object of another kind of the same type. What cannot be is no
-// object, and found out about by whoever reads it.
+// inVersion is content, which is in one version, as an object of another kind of the same type. If that is impossible, it returns the error text,
+// which no reader decodes.
 func inVersion(content map[string]any, from schema.GroupVersion, to schema.GroupVersionKind) []byte {
 	content["kind"], content["apiVersion"] = to.Kind, from.String()
 	object, err := runtime.Decode(legacyscheme.Codecs.UniversalDecoder(schema.GroupVersion{Group: from.Group, Version: runtime.APIVersionInternal}), []byte(canonical(content)))

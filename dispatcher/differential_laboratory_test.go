@@ -38,7 +38,7 @@ type laboratory struct {
 	dispatcher *dispatcher.Dispatcher
 	told       told
 	log        *callLog
-	ahead      map[string]bool // what the last review asked ahead
+	ahead      map[string]bool // the calls of the last review ahead of their turn
 	idle       []func()        // return when no handler runs any more
 
 	mu  sync.Mutex
@@ -135,7 +135,7 @@ func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 	})
 }
 
-// begin makes a performance the one that is on for a review, which gets a uid.
+// begin starts a performance for a review, and returns the uid of the review.
 func (l *laboratory) begin(p *performance) (uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *laboratory) end(uid string) {
 	delete(l.on, uid)
 }
 
-// of is what is on for a review; nil when nobody waits for it any more.
+// of is the performance of a review; nil after the review has ended.
 func (l *laboratory) of(uid string) *performance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *laboratory) playOriginal(key string, r *k8sadmissionv1.AdmissionRequest
 	return oracle.Allow()
 }
 
-// play answers a call of the dispatcher. What the hook sees is compared as an ordinary webhook would see it.
+// play answers a call of the dispatcher. The test compares the request in the form that an ordinary webhook would see.
 func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.Answer {
 	p := l.of(r.GetUid())
 	if p == nil {
@@ -189,7 +189,7 @@ func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.An
 	return p.play(key, seen, oracle.Call{})
 }
 
-// kubernetes is what kube-apiserver makes of e, with the edits of the hooks' answers.
+// kubernetes is the outcome of e in kube-apiserver, with the edits of the hooks' answers.
 func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	l.t.Helper()
 	p := newPerformance(e, edits...)
@@ -211,7 +211,7 @@ func (l *laboratory) kubernetes(e *experiment, edits ...edit) outcome {
 	return fromKubernetes(e, got, p.recorded())
 }
 
-// portcullis is what the dispatcher makes of e.
+// portcullis is the outcome of e in the dispatcher.
 func (l *laboratory) portcullis(e *experiment) outcome {
 	l.t.Helper()
 	p := newPerformance(e)
@@ -269,7 +269,7 @@ func (l *laboratory) sent(e *experiment, uid string) *admissionv1.AdmissionReque
 	return sent
 }
 
-// finalObject is what the API server makes of the answer, as canonical JSON.
+// finalObject is the object after the API server has applied the answer, as canonical JSON.
 func (l *laboratory) finalObject(e *experiment, sent *admissionv1.AdmissionRequest, r *admissionv1.AdmissionResponse) string {
 	l.t.Helper()
 	patched, err := conversion.ApplyPatch(sent.GetObject().GetRaw(), r.GetPatch())
@@ -309,7 +309,7 @@ func (e *experiment) context(t *testing.T) (context.Context, context.CancelFunc)
 type judgement struct {
 	want, got  outcome
 	authorized bool            // the authorizer was asked
-	ahead      map[string]bool // what was asked ahead of its turn
+	ahead      map[string]bool // the calls ahead of their turn
 	deviations []string        // that explain how they differ
 	difference string          // that nothing explains
 }

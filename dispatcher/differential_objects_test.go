@@ -16,9 +16,9 @@ import (
 
 // The deviations that are about objects of built-in kinds.
 
-// unknownFields is B1: what a hook adds that our types do not know goes along to the other hooks, as a change. An API
-// server that does not know it either drops it, here and at the end; one that is newer would treat it like a field of its
-// own, as kube-apiserver does with the one that is written in its place here.
+// unknownFields is B1: if a hook adds a field that our types do not know, the other hooks see it, as a change. An API server that does not know it
+// either drops it, here and at the end. A newer API server would treat it like a field of its own, as kube-apiserver treats the known field that the
+// test writes in its place.
 func (x *explanation) unknownFields() bool {
 	added := false
 	rename := func(_ string, a oracle.Answer) oracle.Answer {
@@ -46,8 +46,8 @@ func (x *explanation) unknownFields() bool {
 	return true
 }
 
-// writtenAnew is B9: kube-apiserver writes the object anew, from its internal version, between the rounds and where hooks
-// take different versions. The hooks see the same, but for what writing it anew makes of it.
+// writtenAnew is B9: kube-apiserver writes the object anew, from its internal version, between the rounds and where hooks take different versions.
+// The hooks see the same, but for the differences that writing it anew makes.
 func (x *explanation) writtenAnew() bool {
 	anew := x.alike(func(o unstructured.Unstructured) string { return canonicalJSON(through(o, o.GroupVersionKind())) })
 	if by := x.writers(); anew && !slices.Equal(x.want.Mutated, x.got.Mutated) { // the same patch is a change again
@@ -79,8 +79,8 @@ func (x *explanation) writers() func(mutated string) bool {
 	}
 }
 
-// ownField is the part of B9 that is about service accounts. It asks what would have been had the hooks patched a field that
-// writing anew does not touch: then the same hooks see the same, but for the names.
+// ownField is the part of B9 that is about service accounts. It asks kube-apiserver again, with patches of a field that writing anew does not touch:
+// then the same hooks see the same, but for the names.
 func (x *explanation) ownField() bool {
 	patched := false
 	other := func(_ string, a oracle.Answer) oracle.Answer {
@@ -126,7 +126,7 @@ func leaveOut(from any, names ...string) {
 	}
 }
 
-// thereAndBack is B7: what the conversion to the version of a hook and back changes by itself does not stay in the object.
+// thereAndBack is B7: the conversion to the version of a hook and back makes changes, which do not stay in the object.
 func (x *explanation) thereAndBack() bool {
 	for _, c := range slices.Clone(x.want.Calls) {
 		as, converted := c.converted()

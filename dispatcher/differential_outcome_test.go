@@ -40,11 +40,11 @@ type outcome struct {
 	FailedOpen []string
 	// Mutated are the calls whose patches changed the object, if the experiment explains: round, configuration, hook.
 	Mutated []string
-	// Calls are what the hooks were asked: in order if they mutate, else sorted.
+	// Calls are the calls of the hooks: in order if they mutate, else sorted.
 	Calls []call
 }
 
-// status is what the client gets when a request is refused.
+// status is the error that the client of a refused request gets.
 type status struct {
 	Code    int32
 	Reason  string
@@ -59,8 +59,7 @@ type rewording struct {
 	shared  string
 }
 
-// rewordings are the one place that maps messages of both to words that they share. What no pattern matches is compared
-// as it is.
+// rewordings are the one place that maps messages of both to words that they share. A message without a pattern is compared as it is.
 var rewordings = []rewording{
 	{regexp.MustCompile(`^(?:admission webhook|hook) ("[^"]*") denied the request`), `$1 denied the request`},
 	{regexp.MustCompile(`(?s)^(?:Internal error occurred: )?failed calling webhook ("[^"]*"): .*$`), `failed calling $1`},
@@ -99,7 +98,7 @@ const (
 	mutated            = "mutation." // of ours
 )
 
-// fromKubernetes is what the oracle says, in shared words.
+// fromKubernetes is the outcome of the oracle, in shared words.
 func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
 	out := outcome{Allowed: o.Allowed, Object: canonicalJSON(o.FinalObject), Warnings: heard(o.Warnings), Audit: map[string]string{}}
 	if !o.Allowed {
@@ -119,8 +118,8 @@ func fromKubernetes(e *experiment, o oracle.Outcome, calls []call) outcome {
 	return out.settle(e, calls)
 }
 
-// patchErrors are the beginnings of what kube-apiserver says of patches that do not apply, or to something that is no
-// object any more: it says nothing of hooks then.
+// patchErrors are the beginnings of kube-apiserver's messages about patches that do not apply, or whose result is no object. Such messages name no
+// hook.
 var patchErrors = regexp.MustCompile(`(?s)^Internal error occurred: (?:` + strings.Join([]string{
 	`(add|remove|replace|move|copy|test)(ing)? `, `error in (add|remove|replace|move|copy|test) for path`, `testing (path|value)`, `jsonpatch `,
 	`Unexpected kind`, `unexpected GroupVersion string`, `unexpected kind`, `couldn't get version/kind`, `Object 'Kind' is missing`, `json: cannot unmarshal`, `Unable to access`,
@@ -135,7 +134,7 @@ func inapplicable(message string) string {
 	return message
 }
 
-// mutation is what an annotation says of a call that changed the object; place is where in the review it was made.
+// mutation reads the annotation of a call that changed the object; place is the call's place in the review.
 func mutation(place, value string) []string {
 	var m mutating.MutationAuditAnnotation
 	if err := json.Unmarshal([]byte(value), &m); err != nil {
@@ -177,7 +176,7 @@ func fromPortcullis(e *experiment, object string, a review.Answer, calls []call)
 	return out
 }
 
-// heard is what the API server lets through to the client of warnings that were said, sorted.
+// heard are the warnings that the API server lets through to the client, sorted.
 func heard(said []string) []string {
 	if len(said) == 0 {
 		return nil

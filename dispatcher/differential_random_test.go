@@ -29,10 +29,10 @@ func some[T any](r chance, from ...T) []T {
 	return out
 }
 
-// in is true in one of n cases.
+// in is true once in n cases.
 func (r chance) in(n int) bool { return r.IntN(n) == 0 }
 
-// oneSecond is the shortest time that a hook can ask for: the one that scripts let pass.
+// oneSecond is the shortest timeout of a hook: scripts let it pass.
 const oneSecond = 1
 
 // world is a cluster with up to four configurations of each kind. Names collide: of configurations of both kinds, of
@@ -73,8 +73,7 @@ func (r chance) world() *world {
 	return w
 }
 
-// webhook leaves out what may be left out, and now and then what may not: old objects in a cluster's storage have not seen
-// today's validation.
+// webhook leaves out optional fields, and now and then a required field: old objects in a cluster's storage have not seen today's validation.
 func (r chance) webhook(stage admissionv1.Stage) admissionregistrationv1.MutatingWebhook {
 	h := admissionregistrationv1.MutatingWebhook{
 		Name: pick(r, "one.test.dev", "two.test.dev", "three.test.dev"), AdmissionReviewVersions: []string{"v1"},
@@ -190,7 +189,7 @@ func (r chance) conditions() []admissionregistrationv1.MatchCondition {
 	return out
 }
 
-// endpoint is one of a world, mostly of the resource that it is about.
+// endpoint picks an endpoint of a world, mostly of the resource that the world is about.
 func (r chance) endpoint(w *world) endpoint {
 	all := w.endpoints()
 	if !r.in(4) {
@@ -199,13 +198,13 @@ func (r chance) endpoint(w *world) endpoint {
 	return pick(r, all...)
 }
 
-// experiment is a request, and what the hooks make of it.
+// experiment is a request, and the scripts of the hooks for it.
 func (r chance) experiment(w *world) *experiment {
 	e := &experiment{
 		world: w, Stage: pick(r, mutate, mutate, mutate, validate, validate), Request: r.request(w), Scripts: map[string]script{}, Explain: r.in(4),
 	}
-	// Deadlines are the wall clock's, and the original cannot be given another: on a busy machine what it gave up reaches
-	// a hook late, in the next review. Short runs, which decide about changes, have none; stories of the chain do.
+	// Deadlines are the wall clock's, and the original cannot be given another: on a busy machine a call that it gave up reaches a hook late, in the
+	// next review. Short runs, which decide about changes, have none; stories of the chain do.
 	if r.in(60) && (*differentialDeadlines || *differentialCases >= manyCases) {
 		e.Deadline = 200 * time.Millisecond
 	}
@@ -252,7 +251,7 @@ func (r chance) request(w *world) *admissionv1.AdmissionRequest {
 	return req
 }
 
-// metadata is what hooks look at and change of every object.
+// metadata has the fields of every object that hooks test and change.
 func (r chance) metadata() map[string]any {
 	metadata := map[string]any{"name": "x", "annotations": map[string]any{"note": "<é & \u2028>"}}
 	if !r.in(5) {
@@ -265,7 +264,7 @@ func (r chance) metadata() map[string]any {
 	return metadata
 }
 
-// widgetSpec has what hooks change: a list, numbers of every kind.
+// widgetSpec has fields for hooks to change: a list, numbers of every kind.
 func (r chance) widgetSpec() map[string]any {
 	spec := map[string]any{"list": []any{"start"}, "size": pick[any](r, 1, 3, 1.5, "large"), "big": 9007199254740993}
 	if r.in(4) {

@@ -24,10 +24,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// script is what a hook does: the first step whose condition holds. No such step: it allows.
+// script is the behaviour of a hook: the first step whose condition holds. Without such a step the hook allows.
 type script []step
 
-// step is what a hook does to objects that have a field.
+// step is the behaviour of a hook for objects that have a field.
 type step struct {
 	has string // a path with dots; empty holds for all
 	act act
@@ -65,7 +65,7 @@ func (s script) answer(object map[string]any) oracle.Answer {
 	return oracle.Allow()
 }
 
-// edit changes the answers of hooks: for the question what would have been, had they said something else.
+// edit changes the answers of hooks, to ask for the outcome with other answers.
 type edit func(key string, a oracle.Answer) oracle.Answer
 
 // call is one call of a hook.
@@ -83,7 +83,7 @@ type performance struct {
 	edits   []edit
 	https   map[string]bool          // by key
 	hurried bool                     // the time of a call depends on how long others took
-	limits  map[string]time.Duration // what HTTPS hooks are told when nothing has delayed their call, by key
+	limits  map[string]time.Duration // the timeouts of HTTPS hooks whose call nothing has delayed, by key
 	begun   time.Time
 	asked   map[types.UID]int
 
@@ -111,12 +111,12 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 		p.asked[r.UID]++
 		c.HTTP.Timeout = undelayed(c.HTTP.Timeout, p.limits[key], time.Since(p.begun))
 	}
-	if p.hurried || c.Attempt > 0 { // kube-apiserver says the same again, and we what is left
+	if p.hurried || c.Attempt > 0 { // kube-apiserver repeats the first timeout, and Portcullis sends the time left
 		c.HTTP.Timeout = ""
 	}
 	p.calls = append(p.calls, c)
 	var object map[string]any
-	_ = utiljson.Unmarshal(r.Object.Raw, &object) // what cannot be read has no fields
+	_ = utiljson.Unmarshal(r.Object.Raw, &object) // an unreadable object has no fields
 	answer := p.scripts[key].answer(object)
 	for _, e := range p.edits {
 		answer = e(key, answer)
@@ -124,9 +124,8 @@ func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came 
 	return answer
 }
 
-// undelayed is what a hook would have been told had its call come at once: a busy machine may delay a call by up to elapsed, and
-// each side tells the hook what is left of its time then, kube-apiserver the whole seconds above it and Portcullis those below. What
-// no such delay explains stays as it is.
+// undelayed is the timeout that a hook would have got without delay. A busy machine may delay a call by up to elapsed. Each side then sends the time
+// left, kube-apiserver rounded up to seconds and Portcullis rounded down. A timeout that no such delay explains stays as it is.
 func undelayed(told string, limit, elapsed time.Duration) string {
 	got, err := time.ParseDuration(told)
 	if err != nil || got > limit || got <= limit-elapsed-time.Second {
@@ -135,7 +134,7 @@ func undelayed(told string, limit, elapsed time.Duration) string {
 	return limit.String()
 }
 
-// newCall is a call by what the hook sees.
+// newCall records a call in the form that the hook sees.
 func newCall(key string, r *k8sadmissionv1.AdmissionRequest) call {
 	rest := *r
 	rest.UID, rest.Object.Raw = "", nil
@@ -148,10 +147,10 @@ func (p *performance) recorded() []call {
 	return append([]call(nil), p.calls...)
 }
 
-// errScripted is what a hook without a verdict fails with.
+// errScripted is the failure of a hook without a verdict.
 var errScripted = errors.New("scripted failure")
 
-// verdict is the answer as a hook of ours gives it: what an HTTP caller makes a failed call of is an error.
+// verdict is the answer as a hook of ours gives it: an error, where an HTTP caller would see a failed call.
 func verdict(ctx context.Context, a oracle.Answer) (*admissionv1.AdmissionResponse, error) {
 	if a.Hang {
 		<-ctx.Done()

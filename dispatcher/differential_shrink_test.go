@@ -66,7 +66,7 @@ func (e *experiment) fewerHooks(yield func(*experiment) bool) bool {
 	return true
 }
 
-// plainerHooks makes one field of one hook what most hooks have.
+// plainerHooks gives one field of one hook its usual value.
 func (e *experiment) plainerHooks(yield func(*experiment) bool) bool {
 	for i, c := range e.world.Configurations {
 		if c.Speculate {
@@ -138,7 +138,7 @@ func (e *experiment) plainerScripts(yield func(*experiment) bool) bool {
 	return true
 }
 
-// plainerRequest takes away what a request need not have.
+// plainerRequest takes away optional fields of a request.
 func (e *experiment) plainerRequest(yield func(*experiment) bool) bool {
 	c := e.clone()
 	if e.Request.DryRun != nil {
@@ -164,7 +164,7 @@ func (e *experiment) plainerRequest(yield func(*experiment) bool) bool {
 	return e.fewerWebhooks(yield)
 }
 
-// fewerWebhooks carries the hooks of one configuration otherwise, if that can carry what they say.
+// fewerWebhooks carries the hooks of one configuration otherwise, if that can carry their answers.
 func (e *experiment) fewerWebhooks(yield func(*experiment) bool) bool {
 	for i, c := range e.world.Configurations {
 		if !c.HTTPS || !e.carriesAll(c) {

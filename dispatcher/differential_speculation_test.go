@@ -19,12 +19,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Hooks that are asked ahead of their turn see requests that kube-apiserver would not have sent, and in another order. What
-// is compared are the calls that count, in the order in which they do: the outcomes of the answer name each of them. Every
-// other call has to be one that was made ahead of a turn.
+// Hooks that are asked ahead of their turn see requests that kube-apiserver would not have sent, and in another order. The test compares the calls
+// that count, in the order in which they count: the outcomes of the answer name each of them. Every other call has to be ahead of its turn.
 
-// speculate lets hooks of some configurations be asked ahead of their turn. It has chances of its own, so that worlds are
-// what they would be without.
+// speculate lets hooks of some configurations be asked ahead of their turn. It has chances of its own, so that it does not change the worlds
+// otherwise.
 func (w *world) speculate(r chance) {
 	if r.in(3) {
 		return
@@ -108,8 +107,8 @@ func seenBy(r *admissionv1.AdmissionRequest) (*k8sadmissionv1.AdmissionRequest, 
 	return seen.Request, err
 }
 
-// inTurn brings what the hooks have received in the order in which it counts. What was received ahead of a turn and does not
-// count is left out, and what should not have been received at all is named for what it is.
+// inTurn sorts the received calls into the order in which they count. It leaves out calls ahead of a turn that do not count, and marks calls that
+// should not have been made.
 func (g *callLog) inTurn(a review.Answer, received []call) []call {
 	counted := g.counted(a)
 	var calls []call
@@ -183,15 +182,15 @@ func (g *callLog) counted(a review.Answer) []*made {
 	return counted
 }
 
-// may reports whether an outcome may be that of a call: hooks of one configuration may have one name.
+// may reports whether an outcome may belong to a call: hooks of one configuration may have one name.
 func (m *made) may(o *admissionv1.HookOutcome) bool {
 	id := m.hook.ID
 	return id.Configuration == o.GetConfiguration() && id.Name == o.GetHook() && m.round == o.GetRound()
 }
 
-// lapsed is the call of an outcome without a result, of those that it may be; outcomes before it have had theirs. Every call in
-// turn counts, and they are made in the order of the outcomes. If there is none, the time of the turn ended together with that
-// of the call ahead, which counts: the first one about the last object, since a change makes the calls before it void.
+// lapsed is the call of an outcome without a result, of those that it may be; outcomes before it have had theirs. Every call in turn counts, and they
+// are made in the order of the outcomes. If there is none, the time of the turn ended together with the time of the call ahead, which counts: the
+// first one about the last object, since a change makes the calls before it void.
 func lapsed(calls []*made) *made {
 	if inTurn := first(calls, func(m *made) bool { return !m.ahead }); inTurn != nil || len(calls) == 0 {
 		return inTurn
@@ -208,7 +207,7 @@ func first(calls []*made, is func(*made) bool) *made {
 	return nil
 }
 
-// tally is what was asked ahead of its turn.
+// tally classifies the calls ahead of their turn.
 func (g *callLog) tally(a review.Answer) map[string]bool {
 	seen, counted := map[string]bool{}, g.counted(a)
 	for _, m := range g.all() {

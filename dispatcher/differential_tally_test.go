@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// interesting is what a run of so many cases has to come across to mean something.
+// interesting lists the events that a run of so many cases has to see to prove anything.
 func interesting(cases int) []string {
 	if cases < enoughCases {
 		return nil
@@ -36,7 +36,7 @@ func interesting(cases int) []string {
 	return all
 }
 
-// tally counts what was seen.
+// tally counts the events of a run.
 type tally struct {
 	mu       sync.Mutex
 	seen     map[string]int
@@ -94,7 +94,7 @@ func (e *experiment) typed() bool {
 	return e.world.typed(schema.GroupKind{Group: k.GetGroup(), Kind: k.GetKind()})
 }
 
-// converted are what was special about calls of hooks that saw another version than the client's.
+// converted are the events of calls whose hooks saw another version than the client's.
 func converted(e *experiment, o outcome) []string {
 	if !slices.ContainsFunc(o.Calls, func(c call) bool { _, is := c.converted(); return is }) {
 		return nil
@@ -141,7 +141,7 @@ func (e *experiment) carriers(calls []call) string {
 	return "over HTTPS and " + other
 }
 
-// spoken are what was special about calls over HTTPS.
+// spoken are the events of calls over HTTPS.
 func spoken(calls []call) []string {
 	var all []string
 	for _, c := range calls {

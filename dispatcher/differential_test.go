@@ -9,14 +9,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// The differential test: random configurations, requests and hooks, once through kube-apiserver's own webhook plugins
-// (internal/oracle) and once through the dispatcher, with the same scripts behind both. Every outcome has to be the same,
-// or be explained by a deviation that docs/deviations.md lists (differential_deviations_test.go).
+// The differential test: random configurations, requests and hooks, once through kube-apiserver's own webhook plugins (internal/oracle) and once
+// through the dispatcher, with the same scripts behind both. Every outcome has to be the same, or be explained by a deviation that docs/deviations.md
+// lists (differential_deviations_test.go).
 //
 //	go test ./dispatcher -run TestDifferential -differential.cases=100000 -differential.seed=7
 //
-// Each world (a cluster with its configurations) has a seed of its own and sees a number of requests. A failure names the
-// seed of its world, and prints the smallest case that still fails. What a long run has found is found again by
+// Each world (a cluster with its configurations) has a seed of its own and sees a number of requests. A failure names the seed of its world, and
+// prints the smallest case that still fails. This command repeats a failure of a long run:
 //
 //	go test ./dispatcher -run TestDifferential -differential.cases=1 -differential.deadlines -differential.seed=1234
 var (

@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// madeUp is the pointer of a field that no type knows, and known that of one which every object has and nobody uses.
+// madeUp is the pointer of a field that no type knows, and known points to a field that every object has and no test uses.
 const (
 	madeUp = "/metadata/madeUp"
 	known  = "/metadata/selfLink"

@@ -19,22 +19,22 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// world is a cluster and how its hooks are reached. It is data: what runs it is a laboratory.
+// world is a cluster and how its hooks are reached. It is data: a laboratory runs it.
 type world struct {
 	Configurations []configuration
 	// Namespaces are those that exist.
 	Namespaces map[string]map[string]string
-	// Custom makes objects of every kind custom resources. Otherwise what is built into an API server has its types.
+	// Custom makes objects of every kind custom resources. Otherwise built-in kinds have the types of the API server.
 	Custom bool
 	// Focus is the resource that most requests and rules are about.
 	Focus string
 	// Versions are the group versions of built-in kinds that the API server serves, in its order.
 	Versions []schema.GroupVersion
-	// Definition is that of widgets, which are custom resources everywhere.
+	// Definition is the definition of widgets, which are custom resources everywhere.
 	Definition *apiextensionsv1.CustomResourceDefinition
 	// Authorizer is whether there is one.
 	Authorizer bool
-	// Streams carries the calls over real sessions, instead of in process, but for those of webhooks.
+	// Streams carries the calls over real sessions, instead of in process, except calls of webhooks.
 	Streams bool
 }
 
@@ -75,7 +75,7 @@ func (c *configuration) mutating() *admissionregistrationv1.MutatingWebhookConfi
 	return m
 }
 
-// experiment is one request in a world, and what its hooks do.
+// experiment is one request in a world, and the scripts of its hooks.
 type experiment struct {
 	world    *world
 	Stage    admissionv1.Stage
@@ -136,7 +136,7 @@ type scripted struct {
 	ahead bool // it may be asked ahead of its turn
 }
 
-// hooks are those of a stage, in the order of Kubernetes.
+// hooks are the hooks of a stage, in the order of Kubernetes.
 func (w *world) hooks(stage admissionv1.Stage) []scripted {
 	var all []scripted
 	for _, c := range slices.SortedFunc(slices.Values(w.Configurations), func(a, b configuration) int { return strings.Compare(a.Name, b.Name) }) {

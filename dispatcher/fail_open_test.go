@@ -97,8 +97,8 @@ func TestWhatAlwaysFailsOpenIsWhatTheClientAskedFor(t *testing.T) {
 	}
 }
 
-// An entry that ignores failures lets a request pass that no memory is left for, if it may: what always failed open when the entry
-// was made need not any more.
+// Without memory, an entry that ignores failures lets a request pass only if the bypass in force has it fail open. The bypass may be newer than the
+// entry.
 func TestNoMemoryOpensNoMoreThanTheListThatIsInForce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		entry  string

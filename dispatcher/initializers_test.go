@@ -11,7 +11,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// authorizing is static for a cluster that can be asked what users may do.
+// authorizing is static for a cluster with an authorizer.
 type authorizing struct {
 	static
 

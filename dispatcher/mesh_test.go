@@ -91,13 +91,13 @@ func patient(hooks []hook) []hook {
 	return hooks
 }
 
-// knowledge is what a dispatcher is told.
+// knowledge has the sources of a dispatcher.
 type knowledge interface {
 	dispatcher.Snapshots
 	dispatcher.Clusters
 }
 
-// newMeshOf starts a dispatcher that knows what k does; hosts may serve what the snapshot grants to "host".
+// newMeshOf starts a dispatcher with the sources k; hosts may serve the hooks that the snapshot grants to "host".
 func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ...func(*dispatcher.Options)) *mesh {
 	t.Helper()
 	m := &mesh{

@@ -32,7 +32,7 @@ func (m *modes) handler(_ context.Context, r *hostsdk.Request) (*hostsdk.Respons
 	return hostsdk.Allow(), nil
 }
 
-// TestHandlersSeeWhyTheyAreAsked has what the chain says of a call arrive in the handler, over a real stream.
+// TestHandlersSeeWhyTheyAreAsked checks that the mode of a call arrives in the handler, over a real stream.
 func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	c.Name = "m"

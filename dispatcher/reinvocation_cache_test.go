@@ -77,7 +77,7 @@ func TestOutputDigestCoversWhatHooksSee(t *testing.T) {
 	if known == digestOutput("r2", whole(), object) || known == digestOutput("r1", whole(), bytes.Replace(object, []byte(`"a":1`), []byte(`"a":2`), 1)) {
 		t.Error("another configuration or object is the same output")
 	}
-	// The uid is another for each stage, and the subresource is that of the request in every version.
+	// The uid is another for each stage, and the subresource is the same in every version.
 	ignored := map[protoreflect.Name]bool{"uid": true, "request_sub_resource": true}
 	whole().ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		r := whole()

@@ -27,12 +27,12 @@ type apiServer struct {
 	log        []string
 }
 
-// admit is reinvoker.Admit of k8s.io/apiserver/pkg/admission, with what it does to the two entries.
+// admit is reinvoker.Admit of k8s.io/apiserver/pkg/admission, with its calls of the two entries.
 func (s *apiServer) admit(object []byte) []byte {
 	s.t.Helper()
 	object = s.plugin(object)
 	output := s.review(mutate, object)
-	// In the first round /reinvoke sees what /mutate has just made: nobody is called.
+	// In the first round /reinvoke sees the output of /mutate: no hook is called.
 	output = s.review(admissionv1.Stage_STAGE_REINVOKE, output)
 	if bytes.Equal(object, output) {
 		return output // nothing changed: nothing is done again
@@ -80,8 +80,8 @@ func (s *apiServer) apply(object, patch []byte) []byte {
 	return patched.Raw
 }
 
-// TestReinvocation has the test scenarios of "Mutating Plugin ordering" in the KEP that took webhooks to GA. What differs
-// is when hooks are called again for changes of later hooks: before the in-tree plugins, not after them.
+// TestReinvocation has the test scenarios of "Mutating Plugin ordering" in the KEP that took webhooks to GA. They differ in the time when hooks are
+// called again for changes of later hooks: before the in-tree plugins, not after them.
 func TestReinvocation(t *testing.T) {
 	type turns = map[int]bool
 	tests := []struct {
@@ -165,7 +165,7 @@ func (s *apiServer) serve(hooks []hook) {
 	}
 }
 
-// The answer of a denied review has no object, which is what a DELETE comes with.
+// The answer of a denied review has no object, and neither has a DELETE.
 func TestADenialIsNoOutputThatAReinvocationKnows(t *testing.T) {
 	snapshot := compile(t, nil, []hook{{name: "webhook", needed: true}})
 	d, err := dispatcher.New(dispatcher.Options{

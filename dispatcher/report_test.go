@@ -77,7 +77,7 @@ func families(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily 
 	return byName
 }
 
-// samples are the metrics of hooks, but those of conditions and phases, without their numbers.
+// samples are the metrics of hooks without their numbers, except metrics of conditions and phases.
 func samples(t *testing.T, g prometheus.Gatherer) []string {
 	t.Helper()
 	var out []string

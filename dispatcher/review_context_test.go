@@ -32,7 +32,7 @@ func (c *converting) Default(context.Context, schema.GroupVersionKind, []byte, f
 	return nil, nil
 }
 
-// What a conversion and defaults take is booked while they are made, and refused where there is no room.
+// The memory of conversions and defaults is booked while they are made, and refused where there is no room.
 func TestConversionsAreBooked(t *testing.T) {
 	small, large := []byte(`{"a":{}}`), []byte(`{"a":[`+strings.Repeat(`{},`, 100_000)+`{}]}`)
 	for name, convert := range map[string]func(c *cluster, object []byte) error{

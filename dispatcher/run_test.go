@@ -185,8 +185,8 @@ func (s slow) NamespaceLabels(context.Context, string) (map[string]string, error
 	return map[string]string{"select": "yes"}, nil
 }
 
-// TestTheTimeOfAHookBeginsWithItsCall has the cluster take longer than the hook may: the hook has all of its time
-// nevertheless, as in Kubernetes, or what is left of the review's.
+// TestTheTimeOfAHookBeginsWithItsCall has the cluster take longer than the timeout of the hook. The hook still has all of its time, as in Kubernetes,
+// or the time left of the review.
 func TestTheTimeOfAHookBeginsWithItsCall(t *testing.T) {
 	for _, stage := range []admissionv1.Stage{validate, mutate} {
 		for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 2 * time.Second, 9 * time.Second: 990 * time.Millisecond} {

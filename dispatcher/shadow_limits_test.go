@@ -134,7 +134,7 @@ func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForCallsInShadow has one that ends and one that does not.
+// A call without room is dropped. Other failures count as failed.
 func TestACallInShadowThatNobodyHasRoomForIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := &deaf{}
@@ -153,6 +153,7 @@ func TestACallInShadowThatNobodyHasRoomForIsDropped(t *testing.T) {
 	})
 }
 
+// TestCloseWaitsForCallsInShadow has a call that ends and a call that does not.
 func TestCloseWaitsForCallsInShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := &deaf{}

@@ -122,7 +122,7 @@ func (unlabelled) NamespaceLabels(context.Context, string) (map[string]string, e
 	return map[string]string{}, nil
 }
 
-// twofold serves Pods in another group too. converts is what an object of it is; empty if it cannot be converted.
+// twofold serves Pods in another group too. converts is the converted object; empty if it cannot be converted.
 type twofold struct {
 	static
 

@@ -121,7 +121,7 @@ func TestACallInShadowThatIsNotMadeIsRecorded(t *testing.T) {
 	})
 }
 
-// TestAnExplainedReviewWaitsForItsHooksInShadow has one deny, one never answer, and one that no call can reach.
+// TestAnExplainedReviewWaitsForItsHooksInShadow has a hook that denies, a hook that never answers, and a hook that no call can reach.
 func TestAnExplainedReviewWaitsForItsHooksInShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _, backend := recording(t, compile(t, []hook{

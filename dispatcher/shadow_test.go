@@ -35,8 +35,7 @@ type asked struct {
 	cancelled []bool
 }
 
-// deaf is a backend that notes what it is handed, and answers hooks that decide with a yes. Those in shadow wait for the
-// test.
+// deaf is a backend that records its calls, and allows for hooks that decide. Calls of hooks in shadow wait for the test.
 type deaf struct {
 	mu   sync.Mutex
 	all  []*asked
@@ -81,7 +80,7 @@ func yes() review.Result {
 	return review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}}
 }
 
-// oneEach is a configuration with a hook in shadow before one that decides.
+// oneEach is a configuration with a hook in shadow before a hook that decides.
 func oneEach(t *testing.T) *match.Snapshot {
 	t.Helper()
 	return compile(t, []hook{{name: "s.test.dev", shadow: true}, {name: "v.test.dev"}},
@@ -131,8 +130,8 @@ func expectCounts(t *testing.T, g prometheus.Gatherer, want map[string]float64) 
 	}
 }
 
-// TestWhateverAHookInShadowSaysTheAnswerIsTheSame has it say everything that a hook can, and compares with the answer with
-// one that decides and agrees to everything.
+// TestWhateverAHookInShadowSaysTheAnswerIsTheSame gives the hook every kind of answer. It compares with the answer of a review whose hook decides and
+// allows.
 func TestWhateverAHookInShadowSaysTheAnswerIsTheSame(t *testing.T) {
 	says := func(v *admissionv1.AdmissionResponse, err error) inprocess.Handler {
 		return func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -192,7 +191,7 @@ func TestWhateverAHookInShadowSaysTheAnswerIsTheSame(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAHookInShadow has one that never answers, whose time is longer than that of the review.
+// TestNobodyWaitsForAHookInShadow has a hook that never answers, whose timeout is longer than the review's.
 func TestNobodyWaitsForAHookInShadow(t *testing.T) {
 	for _, stage := range []admissionv1.Stage{validate, mutate, admit} {
 		synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (r *recorder) Start(ctx context.Context, b *dispatcher.CallSet, done func(i
 	return r.Backend.Start(ctx, b, done)
 }
 
-// take returns what came since the last time: the hooks of each batch, with "+" for those ahead of their turn.
+// take returns the calls since the last take: the hooks of each batch, with "+" for calls ahead of their turn.
 func (r *recorder) take() [][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func TestHooksThatRarelyChangeAnythingTakeTheTimeOfOne(t *testing.T) {
 	})
 }
 
-// outcomes are the calls ahead of their turns, by what they were good for.
+// outcomes counts the calls ahead of their turns, by their outcome.
 func outcomes(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()
@@ -155,8 +155,8 @@ func outcomes(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// TestAChangeDiscardsWhatWasAskedBehindIt has the first hook change one object after many: those behind it are asked again
-// about what it made of it, and their handlers are told to stop.
+// TestAChangeDiscardsWhatWasAskedBehindIt has the first hook change one object after many. The hooks behind it are called again with the changed
+// object, and their earlier handlers are cancelled.
 func TestAChangeDiscardsWhatWasAskedBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -201,7 +201,7 @@ func TestAChangeDiscardsWhatWasAskedBehindIt(t *testing.T) {
 	})
 }
 
-// TestAFailureAheadOfTheTurnIsAskedAgain has a host that fails what is asked ahead of its turn.
+// TestAFailureAheadOfTheTurnIsAskedAgain has a host that fails calls ahead of their turn.
 func TestAFailureAheadOfTheTurnIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := false

@@ -85,8 +85,8 @@ func TestAHookIsAskedAheadIfItsRouteAllowsItAndAReplicaIsIdle(t *testing.T) {
 	}
 }
 
-// TestAHookIsTrustedOnceItHasLeftEnoughObjectsAlone is the edge: what is known of a hook that never upsets anything decays
-// by 1/32 with each call, and is below one in twenty from the 95th on.
+// TestAHookIsTrustedOnceItHasLeftEnoughObjectsAlone tests the edge: the rate of changes of a hook that never changes anything decays by 1/32 with
+// each call, and is below one in twenty from the 95th call on.
 func TestAHookIsTrustedOnceItHasLeftEnoughObjectsAlone(t *testing.T) {
 	snapshot := snapshotOf("s0", "s1")
 	s, h := &speculator{capacity: &spare{}}, snapshot.Hooks()

@@ -105,7 +105,7 @@ func labelled(label string) review.Result {
 	}
 }
 
-// attributes are those of a span with a prefix, as text.
+// attributes are the attributes of a span with a prefix, as text.
 func attributes(s trace.ReadOnlySpan, prefixes ...string) map[attribute.Key]string {
 	out := map[attribute.Key]string{}
 	for _, a := range s.Attributes() {
@@ -225,8 +225,8 @@ func TestATraceThatIsNotSampledCostsNothing(t *testing.T) {
 	}
 }
 
-// TestTheSamplerIsAskedOnceInAProcess: a span of this process that is not sampled has decided for the review below it, and one of another
-// process has not. The trace goes on to the hosts in any case.
+// TestTheSamplerIsAskedOnceInAProcess: an unsampled span of this process decides for the review below it, and a span of another process does not. The
+// trace goes on to the hosts in any case.
 func TestTheSamplerIsAskedOnceInAProcess(t *testing.T) {
 	above := oteltrace.SpanContextConfig{TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{2}}
 	for name, tc := range map[string]struct {

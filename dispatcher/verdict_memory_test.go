@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// What a verdict takes is booked; where there is no room an allow fails and a denial stays.
+// The memory of a verdict is booked; without room an allow fails and a denial stays.
 func TestVerdictsAreBooked(t *testing.T) {
 	const free = 100 << 10
 	object := `{"spec":{"a":1}}`

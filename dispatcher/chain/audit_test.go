@@ -22,7 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// entry is what the API server puts in front of our keys: the longest name that a webhook can have.
+// entry is the prefix that the API server puts in front of our keys: the longest name that a webhook can have.
 var entry = strings.Repeat("entry.", 40) + "example.com"
 
 // Limits of audit annotations.

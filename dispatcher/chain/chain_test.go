@@ -25,8 +25,8 @@ import (
 
 var _ chain.Codec = conversion.Raw{}
 
-// TestScenarios plays the stories in testdata: each line of input is an event, the output is what the machine does.
-// Run with -rewrite to write down new behaviour, and read the difference before it is committed.
+// TestScenarios plays the stories in testdata: each line of input is an event, the output lists the machine's actions. Run with -rewrite to write
+// down new behaviour, and read the difference before it is committed.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -73,12 +73,12 @@ type rule struct {
 	as       *conversion.ResourceKind
 }
 
-// begin makes a machine. Arguments: budget, dryrun, delete, explain, failopen (the request always fails open), reinvoke (of a chain that mutates: the API server calls it
-// again), defaults (objects are given a field "d" after each patch, and those in another version a field "e"). Input: "object JSON" (default {}), and a hook a
-// line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that contain "TEXT"), missing
-// (matching fails with 404), ahead=N (it may be asked ahead
-// of its turn, behind N others at most), initializer (=N: it acts at the same time as those next to it with the same number), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another version, in which "name" is "title"; "broken" is one that
-// nothing can be converted to).
+// begin makes a machine. Arguments: budget, dryrun, delete, explain, failopen (the request always fails open), reinvoke (of a chain that mutates: the
+// API server calls it again), defaults (objects are given a field "d" after each patch, and those in another version a field "e"). Input: "object
+// JSON" (default {}), and a hook a line, its name followed by words: ignore, ifneeded, timeout=1s, effects=Some, if=TEXT (matches objects that
+// contain "TEXT"), missing (matching fails with 404), ahead=N (it may be asked ahead of its turn, behind N others at most), initializer (=N: it acts
+// at the same time as those next to it with the same number), shadow, pending, all (it asks for all denials), as=VERSION (the hook takes another
+// version, in which "name" is "title"; nothing converts to "broken").
 func (w *world) begin(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	stage := admissionv1.Stage_STAGE_VALIDATE
@@ -223,8 +223,8 @@ func (subject) Rebase(_ chain.Object, _, changed []byte) ([]byte, error) {
 	return bytes.ReplaceAll(changed, []byte(`"title"`), []byte(`"name"`)), nil
 }
 
-// deliver reports a result: deliver ID allow|deny|patch|fail, with code=, message=, reason=, cause=, warning=, audit=KEY, type=; the patch is the input.
-// "also ID ..." reports one that comes at the same moment as the next.
+// deliver reports a result: deliver ID allow|deny|patch|fail, with code=, message=, reason=, cause=, warning=, audit=KEY, type=; the patch is the
+// input. "also ID ..." reports a result that comes at the same moment as the next.
 func (w *world) deliver(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	id, err := strconv.Atoi(d.CmdArgs[0].Key)
@@ -270,7 +270,7 @@ func (w *world) deliver(t *testing.T, d *datadriven.TestData) {
 	w.machine.Deliver(id, r)
 }
 
-// status is that of a verdict in the making.
+// status is the status of a verdict in the making.
 func status(v *admissionv1.AdmissionResponse) *admissionv1.Status {
 	if v.Status == nil {
 		v.Status = &admissionv1.Status{}
@@ -278,7 +278,7 @@ func status(v *admissionv1.AdmissionResponse) *admissionv1.Status {
 	return v.GetStatus()
 }
 
-// next is what the machine does now.
+// next lists the machine's actions now.
 func (w *world) next() string {
 	var out strings.Builder
 	start, cancel := w.machine.Next(w.now)
@@ -329,7 +329,7 @@ func describe(out *strings.Builder, a review.Answer) {
 	}
 	var keys []string
 	for k := range r.GetAuditAnnotations() {
-		// Every answer names its revision; what is said of patches is TestAudit's.
+		// Every answer names its revision; TestAudit checks the annotations of patches.
 		if k != "revision" && !strings.HasPrefix(k, "patch.") {
 			keys = append(keys, k)
 		}

@@ -56,7 +56,7 @@ func TestAFailureNamesInstancePhaseAndTheCommandThatShowsIt(t *testing.T) {
 	}
 }
 
-// A uid is text of a stranger: one that a shell would not read as a word is in no command.
+// A uid is untrusted text: unless a shell reads it as a word, it is in no command.
 func TestAUIDIsInACommandIfItIsAWord(t *testing.T) {
 	long := strings.Repeat("a", maxUIDBytes+1)
 	for uid, want := range map[string]string{

@@ -13,7 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// What one hook says in its denial is bounded: an answer is kept in audit events.
+// The text of a denial is bounded: an answer is kept in audit events.
 func TestTheStatusOfADenialIsBounded(t *testing.T) {
 	long := strings.Repeat("é", 1<<20)
 	status := &admissionv1.Status{Message: long, Reason: long, Code: 409, Details: &admissionv1.StatusDetails{

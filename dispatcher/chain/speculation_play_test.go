@@ -11,13 +11,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// turn names what a hook is asked in a review, at most once in each round.
+// turn identifies a call of a hook in a review: there is at most one in each round.
 type turn struct {
 	hook  string
 	round uint32
 }
 
-// asked is what a hook was asked.
+// asked is a call of a hook.
 type asked struct {
 	turn
 
@@ -48,11 +48,11 @@ type play struct {
 	order   []*match.Hook
 	now     time.Time
 	answer  review.Answer
-	wrong   []string // what the machine must not have done
+	wrong   []string // violations of the machine
 }
 
-// perform tells the story from begin to end. series says when the hooks answer in their turns, so that what was told with
-// calls ahead of their turns can be told in series; nil makes them answer when they like, and asks ahead.
+// perform tells the story from begin to end. series has the time of each hook's answer in its turn, to repeat in series a story with calls ahead of
+// turn; nil makes the hooks answer when they like, and asks ahead.
 func (s *story) perform(series map[turn]time.Time) *play {
 	p := &play{story: s, series: series, now: epoch}
 	var speculate func(h *match.Hook, behind []*match.Hook) bool
@@ -77,7 +77,7 @@ func (p *play) complainf(format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
-// speculate says yes as often as the actor likes, and looks at what it is asked.
+// speculate allows calls ahead as often as the actor likes, and checks its arguments.
 func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
 	a, last := p.actor(h.ID.Name), -1
 	for _, b := range append(slices.Clone(behind), h) {
@@ -93,7 +93,7 @@ func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
 	return p.chance(100, "eager", a.name, len(p.calls)) < a.eager
 }
 
-// step asks the machine what to do, and does it.
+// step takes the next step of the machine.
 func (p *play) step() {
 	start, cancel := p.machine.Next(p.now)
 	for _, id := range cancel {
@@ -154,13 +154,13 @@ func (p *play) begin(c chain.Start) {
 	}
 }
 
-// latencies are what hooks may take.
+// latencies are the possible times of hooks.
 var latencies = [...]time.Duration{
 	0, 0, 0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 1500 * time.Millisecond, 3 * time.Second,
 }
 
-// pass lets time pass until something comes, and delivers what has come in any order.
+// pass lets time pass until a result comes, and delivers the results of that time in any order.
 func (p *play) pass() {
 	wake := p.machine.Wake()
 	if wake.IsZero() {
@@ -184,8 +184,7 @@ func (p *play) pass() {
 		return p.chance(1000, "order", a.hook, a.id) - p.chance(1000, "order", b.hook, b.id)
 	})
 	for i, f := range came {
-		// A verdict counts that is there when the time is over: the machine is told of all that have come before it is told
-		// what time it is, where that matters.
+		// A verdict counts that is there when the time is over: where that matters, the machine gets all results before it gets the time.
 		if i > 0 && p.chance(2, "between", f.id) == 0 && !slices.ContainsFunc(came[i:], func(f *played) bool { return !f.deadline.After(p.now) || f.over }) {
 			p.step()
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// story is a random review: data, so that it can be told again, and made smaller. What is left to chance while it is told
-// depends on its seed and on names alone, never on what was told before.
+// story is a random review: data, so that it can be told again, and made smaller. Chance while it is told depends on its seed and on names alone,
+// never on earlier events.
 type story struct {
 	seed     uint64
 	object   string // empty is none
@@ -39,14 +39,14 @@ type actor struct {
 	shadow           bool
 	effects          admissionregistrationv1.SideEffectClass
 	timeout          time.Duration
-	as               string // the version that it takes; empty is that of the request
+	as               string // the version that it takes; empty is the version of the request
 	when             condition
 	broken           condition // of matching: never is the rule
-	first            act       // if the object has what
-	what             string
+	first            act       // if the object has the field
+	field            string
 	then             act // else
 	eager            int // in so many of 100 cases it may be asked ahead of its turn
-	flaky            int // in so many of 100 calls ahead of its turn it does not do what it would do in its turn
+	flaky            int // so many of 100 calls ahead of its turn end otherwise than in its turn
 }
 
 // condition is on a field of the object: "a" has it, "!a" has it not, "" always, "never" never.
@@ -68,14 +68,14 @@ func has(object []byte, field string) bool {
 	return bytes.Contains(object, []byte(`"`+field+`"`)) || (field == "name" && bytes.Contains(object, []byte(`"title"`)))
 }
 
-// act is what a hook does.
+// act is the behaviour of a hook.
 type act string
 
 // The acts of the stories.
 const (
 	allows    act = "allows"
 	denies    act = "denies"
-	adds      act = "adds" // + field: the value is what the object looked like
+	adds      act = "adds" // + field: the value is the length of the object
 	sets      act = "sets" // + field: to the same value each time
 	removes   act = "removes"
 	nothing   act = "patches nothing"
@@ -121,7 +121,7 @@ func cast(r *rand.Rand, name string) actor {
 		name: name, ignore: r.IntN(2) == 0, ifNeeded: r.IntN(2) == 0, shadow: r.IntN(10) == 0,
 		effects: pick(r, "None", "None", "None", "None", "NoneOnDryRun", admissionregistrationv1.SideEffectClass(pick(r, "Some", "", "NoneOnDryRun", "None"))),
 		timeout: time.Duration(pick(r, 1, 2, 5, 10)) * time.Second, broken: "never",
-		first: do(), what: field(), then: do(), eager: pick(r, 0, 50, 100, 100, 100), flaky: pick(r, 0, 0, 0, 30, 100),
+		first: do(), field: field(), then: do(), eager: pick(r, 0, 50, 100, 100, 100), flaky: pick(r, 0, 0, 0, 30, 100),
 	}
 	if r.IntN(3) == 0 {
 		a.when = condition(pick(r, "", "!") + field())
@@ -141,19 +141,19 @@ func (s *story) String() string {
 	fmt.Fprintf(&out, "object %s, dry run %t, reinvoke %t, budget %s\n", s.object, s.dryRun, s.reinvoke, s.budget)
 	for _, a := range s.actors {
 		fmt.Fprintf(&out, "%s: ignore %t, ifneeded %t, shadow %t, effects %q, timeout %s, as %q, when %q, broken %q, if %q: %s, else %s, eager %d, flaky %d\n",
-			a.name, a.ignore, a.ifNeeded, a.shadow, a.effects, a.timeout, a.as, a.when, a.broken, a.what, a.first, a.then, a.eager, a.flaky)
+			a.name, a.ignore, a.ifNeeded, a.shadow, a.effects, a.timeout, a.as, a.when, a.broken, a.field, a.first, a.then, a.eager, a.flaky)
 	}
 	return out.String()
 }
 
-// chance is a number below n that depends on the story and on what it is for.
-func (s *story) chance(n int, what ...any) int {
+// chance is a number below n that depends on the story and on its purpose.
+func (s *story) chance(n int, purpose ...any) int {
 	h := fnv.New64a()
-	fmt.Fprintln(h, append(what, s.seed)...)
+	fmt.Fprintln(h, append(purpose, s.seed)...)
 	return rand.New(rand.NewPCG(h.Sum64(), s.seed)).IntN(n)
 }
 
-// options is what a machine needs to play the story. speculate is nil for one that asks in series.
+// options are the options of a machine that plays the story. speculate is nil for a machine that asks in series.
 func (s *story) options(speculate func(h *match.Hook, behind []*match.Hook) bool) chain.Options {
 	r := &review.Request{
 		Stage: admissionv1.Stage_STAGE_MUTATE, Explain: true,
@@ -208,21 +208,21 @@ func (s *story) match(h *match.Hook, o chain.Object) match.Decision {
 	return match.Decision{Match: true}
 }
 
-// answer is what a hook says of an object; hung is true when it says nothing at all. All that it says shows what it has seen.
+// answer is the answer of a hook to an object; hung is true without an answer. All texts of the answer show the object.
 func (a *actor) answer(seen []byte) (result review.Result, hung bool) {
 	does := a.then
-	if has(seen, a.what) {
+	if has(seen, a.field) {
 		does = a.first
 	}
 	saw := fmt.Sprintf("%s saw %s", a.name, seen)
 	v := &admissionv1.AdmissionResponse{
 		Allowed: true, Warnings: []string{saw}, AuditAnnotations: map[string]string{"saw": saw}, PatchType: "JSONPatch",
 	}
-	what, field, _ := strings.Cut(string(does), " ")
+	verb, field, _ := strings.Cut(string(does), " ")
 	if field == "name" && a.as != "" {
 		field = "title"
 	}
-	switch act(what) {
+	switch act(verb) {
 	case adds:
 		v.Patch = fmt.Appendf(nil, `[{"op":"add","path":"/%s","value":%d}]`, field, len(seen))
 	case sets:

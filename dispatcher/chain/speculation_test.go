@@ -18,14 +18,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// What is asked ahead of its turn leads to what would have come of asking in series: random stories are told with calls
-// ahead of their turns, and once more in series, where each hook answers at the moment at which the answer came that
-// counted. Then everything has to be the same: the answer, the outcomes, what the hooks that count were asked, what those
-// in shadow were asked, and when it was over.
+// Calls ahead of their turn lead to the same result as calls in series. Random stories are told with calls ahead of their turns, and once more in
+// series, where each hook answers at the time of the answer that counted. Then everything has to be the same: the answer, the outcomes, the calls
+// that count, the calls of hooks in shadow, and the end time.
 //
 //	go test ./dispatcher/chain -run TestSpeculation -speculation.cases=1000000 -speculation.seed=7
 //
-// A failure names the seed of its story, and prints the smallest one that still fails.
+// A failure names the seed of its story, and prints the smallest story that still fails.
 var (
 	speculationCases = flag.Int("speculation.cases", 20_000, "how many stories are told")
 	speculationSeed  = flag.Uint64("speculation.seed", 1, "the seed of the first story; the next one has the next")
@@ -60,7 +59,7 @@ func TestSpeculationLeadsToWhatTheSeriesLeadsTo(t *testing.T) {
 	}
 }
 
-// compare tells a story both ways, and says how what came of it differs.
+// compare tells a story both ways, and returns the difference of the results.
 func (s *story) compare() (ahead *play, difference string) {
 	ahead = s.perform(nil)
 	ahead.audit()
@@ -85,7 +84,7 @@ func sameAnswer(a, b review.Answer) bool {
 		slices.EqualFunc(a.Outcomes, b.Outcomes, func(a, b *admissionv1.HookOutcome) bool { return proto.Equal(a, b) })
 }
 
-// outcomes are those of the hooks in their turns.
+// outcomes are the outcomes of the hooks in their turns.
 func (p *play) outcomes() []string {
 	var all []string
 	for o := range p.machine.Outcomes().All {
@@ -105,7 +104,7 @@ func (p *play) asked() []asked {
 	return all
 }
 
-// audit looks at what the machine has done, whatever came of it.
+// audit checks the machine's actions, whatever the result.
 func (p *play) audit() {
 	told := map[int]chain.Outcome{}
 	for o := range p.machine.Outcomes().All {
@@ -138,7 +137,7 @@ func (a *actor) harmless(dryRun bool) bool {
 		(dryRun && a.effects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 }
 
-// tally counts what was seen.
+// tally counts the events of the story.
 func (p *play) tally(seen map[string]int) {
 	ahead := map[turn]bool{} // failed
 	for o := range p.machine.Outcomes().All {

@@ -85,7 +85,7 @@ func answer(t *testing.T, stage admissionv1.Stage, hooks ...answering) review.An
 	}
 }
 
-// client is what the API server's own recorder lets through to the client.
+// client are the warnings that the API server's own recorder lets through to the client.
 func client(t *testing.T, said []string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -170,7 +170,7 @@ func randomWarnings(random *rand.Rand) []string {
 	return texts
 }
 
-// randomText may be one that is no header.
+// randomText may be invalid in a header.
 func randomText(random *rand.Rand, length int) string {
 	alphabet := []string{"a", "b", "ß", "€", `"`, `\`, " ", "ab"}
 	var b strings.Builder
@@ -202,7 +202,7 @@ func cut(texts []string) []string {
 	return out
 }
 
-// first is what is left of a text when there are too many.
+// first is a text as it is cut when there are too many.
 func first(text string) string {
 	all := []rune(text)
 	return string(all[:min(len(all), oneRunes)])
@@ -269,7 +269,7 @@ func TestHooksThatFailOpenAreToldOneByOneUpToALimit(t *testing.T) {
 	}
 }
 
-// warningsOf is what is left of the warnings of one hook.
+// warningsOf are the warnings in the answer to one hook.
 func warningsOf(t *testing.T, warnings ...string) []string {
 	t.Helper()
 	return answer(t, admissionv1.Stage_STAGE_VALIDATE, says("h.test.dev", warnings...)).Response.GetWarnings()

@@ -103,7 +103,7 @@ func TestMalformedVerdictsHaveTheWordsOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestADryRunNamesEachInitializerOnce: one that was left out is skipped again when hooks are called again.
+// TestADryRunNamesEachInitializerOnce: an initializer that was left out is skipped again when hooks are called again.
 func TestADryRunNamesEachInitializerOnce(t *testing.T) {
 	h := &match.Hook{ID: match.HookID{Stage: admissionv1.Stage_STAGE_INITIALIZE, Name: "a.example.com"}}
 	skip := func(round uint32) *call {

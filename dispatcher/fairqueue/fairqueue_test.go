@@ -83,7 +83,7 @@ func TestATenantThatWaitsIsServedBeforeAnotherIsTwice(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for round := range 300 {
 		var q Queue[string]
-		order, since := map[string][]string{}, map[string]map[string]int{} // of each that waits: what others were given meanwhile
+		order, since := map[string][]string{}, map[string]map[string]int{} // of each that waits: the places given to others meanwhile
 		for step := range 200 {
 			tenant := string("abcd"[random.IntN(4)])
 			if random.IntN(2) == 0 {
@@ -164,7 +164,7 @@ func TestEntriesMayBeRemovedWhileAllAreGoneOver(t *testing.T) {
 	}
 }
 
-// takeAll has tenants take in turn what they may, and says how much each holds.
+// takeAll has tenants take places in turn up to their limits, and returns how many each holds.
 func takeAll(s *Shares, tenants ...string) []int {
 	for took := true; took; {
 		took = false

@@ -149,7 +149,7 @@ func TestAConvertedObjectReachesHooksByWhatTheClientAskedFor(t *testing.T) {
 	}
 }
 
-// A review that says what was asked for, and not of which kind that is, cannot be converted back.
+// A review that names the requested resource without its kind cannot be converted back.
 func TestAConvertedObjectWithoutTheKindThatWasAskedForHasNoWayBack(t *testing.T) {
 	o := validating("", "a", "hook.io")
 	o.Validating.Webhooks[0].Rules = rule("*", "apps", "v1beta1", "deployments")

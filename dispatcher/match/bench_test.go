@@ -62,8 +62,8 @@ func BenchmarkCandidates(b *testing.B) {
 	}
 }
 
-// BenchmarkEquivalents is the same with matchPolicy Equivalent, of a resource that is served in one way and of one that is
-// served in four ways of two groups. No other hook can be reached by them.
+// BenchmarkEquivalents is the same with matchPolicy Equivalent, for a resource that is served in one way, and for a resource that is served in four
+// ways of two groups. No other hook can be reached by them.
 func BenchmarkEquivalents(b *testing.B) {
 	perOp := map[string]float64{}
 	for _, tc := range []struct {
@@ -144,8 +144,8 @@ func BenchmarkMatches(b *testing.B) {
 	}
 }
 
-// BenchmarkConditions is what a condition costs a review of a Pod of 20 kB, by what it looks at; "ratio" compares with one
-// that looks at the request alone.
+// BenchmarkConditions measures a condition that reads the request, and a condition that reads the object, on a Pod of 20 kB; "ratio" compares with
+// the request alone.
 func BenchmarkConditions(b *testing.B) {
 	perOp := map[string]float64{}
 	for _, expression := range []string{`request.namespace != "kube-system"`, `has(object.metadata)`} {
@@ -165,7 +165,7 @@ func BenchmarkConditions(b *testing.B) {
 	}
 }
 
-// BenchmarkCompile is what a change of the configuration costs.
+// BenchmarkCompile measures a change of the configuration.
 func BenchmarkCompile(b *testing.B) {
 	in := match.Input{}
 	for i := range 1000 {

@@ -9,7 +9,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// What a selector asks of the name of a namespace is known of a cluster of which nothing is.
+// A selector on the name of a namespace needs no data of the cluster.
 func TestSelectorsByNameNeedNoLabels(t *testing.T) {
 	not := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: []string{value}}}}

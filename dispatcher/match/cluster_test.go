@@ -78,7 +78,7 @@ func (r random) serve() served {
 	return s
 }
 
-// KindFor is what the API server asks.
+// KindFor is a look-up of the API server.
 func (s served) KindFor(resource schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
 	if resource == s.unknown {
 		return schema.GroupVersionKind{}
@@ -119,7 +119,7 @@ func (cluster) Convert(_ context.Context, object []byte, to schema.GroupVersionK
 // Authorizer implements [match.Cluster].
 func (c cluster) Authorizer() authorizer.Authorizer { return c.authorizer }
 
-// permissions are those of the test cluster: everybody may see paths, and Jane may change what the client changes.
+// permissions are the permissions of the test cluster: all users may read /open, and Jane may change the object of the request.
 func permissions() authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch {
@@ -132,7 +132,7 @@ func permissions() authorizer.Authorizer {
 	})
 }
 
-// objectInterfaces are what the handlers of the test cluster hand to admission: built-in kinds are Kubernetes' own.
+// objectInterfaces are the interfaces that the handlers of the test cluster hand to admission: built-in kinds are Kubernetes' own.
 func objectInterfaces(equivalents runtime.EquivalentResourceMapper) admission.ObjectInterfaces {
 	scheme := legacyscheme.Scheme
 	return &admission.RuntimeObjectInterfaces{

@@ -9,7 +9,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Conditions are evaluated within the time of the review, beside Kubernetes' bound on what they may cost.
+// Conditions are evaluated within the time of the review, beside Kubernetes' bound on their cost.
 func TestConditionsStopWhenTheirTimeIsOver(t *testing.T) {
 	hook := compileOne(t, conditional(`object.x.all(a, object.x.all(b, a + b >= 0))`))
 	req := createPod()

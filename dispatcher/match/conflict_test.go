@@ -35,7 +35,7 @@ func TestTheOrderOfTheInputDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestAConflictOfRoutesShowsNoReviewToMoreAndDropsNoCall holds what two to four conflicting routes become against each of them.
+// TestAConflictOfRoutesShowsNoReviewToMoreAndDropsNoCall compares the merged route of two to four conflicting routes with each of them.
 func TestAConflictOfRoutesShowsNoReviewToMoreAndDropsNoCall(t *testing.T) {
 	t.Parallel()
 	r := newRandom(1)
@@ -66,7 +66,7 @@ func grantOf(h *match.Hook) identity.Grant {
 	return identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
 }
 
-// agrees says how a hook of conflicting routes does what it does not do with one of them alone.
+// agrees says how a hook of conflicting routes differs from the same hook with a single route of them.
 func agrees(h, alone *match.Hook) string {
 	for _, cluster := range []string{"one", "two", "three"} {
 		if alone.Serves(cluster) && !h.Serves(cluster) {

@@ -59,7 +59,7 @@ func TestAnAPIServerDecidesWhatCannotFailAndIsTheSameInEveryVersion(t *testing.T
 	}
 }
 
-// Where the condition of the entry is false, so is that of the hook, and it does not fail.
+// If a condition of the entry is false, the conditions of the hook are false too, and do not fail.
 func TestAnEntryKeepsOutOnlyWhatTheHookKeepsOut(t *testing.T) {
 	bare := func(namespace string, groups ...string) *admissionv1.AdmissionRequest {
 		r := createPod()

@@ -99,7 +99,7 @@ func TestAnEntryCallsTheHooksOfTheOtherThatItsPlanDoesNotHave(t *testing.T) {
 	}
 }
 
-// What an entry has to bring for a hook is in its fingerprint, and nothing else.
+// A fingerprint covers exactly the fields of a hook that its entry depends on.
 func TestFingerprints(t *testing.T) {
 	h := func(change func(*admissionregistrationv1.ValidatingWebhook)) fingerprint {
 		w := admissionregistrationv1.ValidatingWebhook{

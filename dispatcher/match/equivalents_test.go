@@ -33,7 +33,7 @@ func scales() []conversion.ResourceKind {
 	return ways
 }
 
-// requestBy is an update that a client makes in one of the ways to a resource.
+// requestBy is an update by a client that reaches a resource in the way w.
 func requestBy(w conversion.ResourceKind) *admissionv1.AdmissionRequest {
 	req := createPod()
 	req.Operation, req.SubResource = "UPDATE", w.Subresource
@@ -51,7 +51,7 @@ func hookWith(t *testing.T, policy admissionregistrationv1.MatchPolicyType, rule
 	return compile(t, match.Input{Objects: []match.Object{o}})
 }
 
-// decide is what becomes of the only hook: "no candidate", an outcome, or the kind that it sees.
+// decide is the decision for the only hook: "no candidate", an outcome, or the kind that it sees.
 func decide(t *testing.T, s *match.Snapshot, a *match.Attributes) string {
 	t.Helper()
 	hooks := s.Candidates("c", validate, a)
@@ -140,7 +140,7 @@ func TestTheVersionThatAHookSeesIsTheFirstOfItsFirstRule(t *testing.T) {
 	}
 }
 
-// TestErrorsComeInKubernetesOrder: those of selectors come only once a rule covers the request, and then in their turn.
+// TestErrorsComeInKubernetesOrder: errors of selectors come only once a rule covers the request, and then in their turn.
 func TestErrorsComeInKubernetesOrder(t *testing.T) {
 	v1, v1beta1 := deployments()[1], deployments()[3]
 	nameless := v1
@@ -220,7 +220,7 @@ func TestEquivalentsAreLookedUpOncePerReviewAndOnlyIfAHookCouldBeReachedByThem(t
 	}
 }
 
-// TestConditionsSeeWhatTheHookSees, and what the client asked for beside it.
+// TestConditionsSeeWhatTheHookSees checks that conditions also see the requested kind and resource.
 func TestConditionsSeeWhatTheHookSees(t *testing.T) {
 	v1, v1beta1 := deployments()[1], deployments()[3]
 	for expression, want := range map[string]string{

@@ -87,7 +87,7 @@ func conditional(expressions ...string) admissionregistrationv1.MutatingWebhook 
 	return w
 }
 
-// One condition that reads the object is enough, and one that does not compile may: what it was to be is not known.
+// One condition that reads the object is enough. A condition that does not compile may have read it, and counts the same.
 func TestOneConditionReadsTheObjectForAll(t *testing.T) {
 	req := createPod()
 	req.Object = &admissionv1.Object{Raw: []byte("not JSON")}

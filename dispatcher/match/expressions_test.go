@@ -73,8 +73,8 @@ func TestOneExpressionIsCompiledAtATime(t *testing.T) {
 	}
 }
 
-// Expressions are compiled in the environment for what is written today alone. kube-apiserver evaluates what was compiled in
-// the one for what is stored: they have to agree about all that may be written.
+// Expressions are compiled in the environment for new expressions alone. kube-apiserver evaluates them as compiled in its environment for stored
+// expressions: both have to agree on all valid new expressions.
 func TestTheTwoEnvironmentsOfKubernetesAgree(t *testing.T) {
 	e, original := NewExpressions(), newCompiler()
 	for _, expression := range []string{

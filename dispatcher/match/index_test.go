@@ -18,7 +18,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// apiOf is a cluster of which only what it serves is known.
+// apiOf is a cluster that knows its served resources alone.
 type apiOf struct {
 	match.Unknown
 	served
@@ -77,7 +77,7 @@ func TestTheIndexFindsExactlyWhatAScanWithKubernetesOwnRulesFinds(t *testing.T) 
 	}
 }
 
-// TestNothingIsSkippedAndNothingMatchesWhereEquivalentsAreNotKnown: what is known of a cluster may be too old.
+// TestNothingIsSkippedAndNothingMatchesWhereEquivalentsAreNotKnown: the discovery of a cluster may be too old.
 func TestNothingIsSkippedAndNothingMatchesWhereEquivalentsAreNotKnown(t *testing.T) {
 	k := newKubernetes(t)
 	r := newRandom(3)

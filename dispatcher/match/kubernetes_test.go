@@ -89,7 +89,7 @@ func seenFrom(came conversion.ResourceKind, d match.Decision) match.Decision {
 	return d
 }
 
-// compareObjects compares what a hook sees.
+// compareObjects compares the objects that a hook sees.
 func (k *kubernetes) compareObjects(
 	t *testing.T, got *match.Attributes, a admission.Attributes, came conversion.ResourceKind, as *conversion.ResourceKind,
 ) {
@@ -153,7 +153,7 @@ func outcome(d match.Decision) string {
 	return d.Skip
 }
 
-// detail is what is special about a decision.
+// detail names the special case of a decision.
 func detail(a admission.Attributes, came conversion.ResourceKind, d match.Decision) string {
 	converted := came.Resource != a.GetResource()
 	switch {

@@ -68,7 +68,7 @@ func TestWhatIsNoJSONIsAnErrorAndNotAnObjectWithoutLabels(t *testing.T) {
 	}
 }
 
-// FuzzLabels compares with what apimachinery reads from the same bytes, of duplicate members too.
+// FuzzLabels compares with the labels that apimachinery reads from the same bytes, with duplicate members too.
 func FuzzLabels(f *testing.F) {
 	for _, raw := range []string{
 		`{"kind":"Pod","metadata":{"name":"x","labels":{"a":"1","b":null}},"spec":{}}`,
@@ -102,8 +102,8 @@ func TestLabelsOfAnythingAreThoseThatKubernetesReads(t *testing.T) {
 	}
 }
 
-// TestReadersDifferOverDuplicateLabels: one with a Go type, as hosts have it and API servers for built-in kinds, merges what one without
-// replaces. So nothing that is read here can be right for all, and who may send duplicate fields is refused (package bridge).
+// TestReadersDifferOverDuplicateLabels: a reader with a Go type merges duplicates, and a reader without replaces them. Hosts have Go types, and API
+// servers have them for built-in kinds. So no reading is right for all, and package bridge refuses duplicate fields.
 func TestReadersDifferOverDuplicateLabels(t *testing.T) {
 	raw := []byte(`{"metadata":{"labels":{"a":"1"}},"metadata":{"labels":{"b":"2"}}}`)
 	_, got, err := metadataLabels(raw, free)

@@ -28,7 +28,7 @@ import (
 type kubernetes struct {
 	plugin *mutatingplugin.Plugin
 	oracle *oracle.Oracle
-	// objects are those of the cluster that is asked.
+	// objects are the interfaces of the cluster of the request.
 	objects admission.ObjectInterfaces
 	// unconverted is how often objects could not be converted that nobody wanted to read.
 	unconverted int
@@ -116,8 +116,8 @@ func (v *versions) VersionedAttribute(kind schema.GroupVersionKind) (*admission.
 	return versioned, err
 }
 
-// sent is the request as the API server sends it, with its objects defaulted and encoded anew, to an entry that takes one
-// of the ways to its resource. ok is false if the objects cannot be converted for it.
+// sent is the request as the API server sends it, with its objects defaulted and encoded anew, to an entry that takes its resource in the way as. ok
+// is false if the objects cannot be converted for it.
 func (k *kubernetes) sent(
 	t *testing.T, req *admissionv1.AdmissionRequest, a admission.Attributes, as conversion.ResourceKind,
 ) (sent *admissionv1.AdmissionRequest, ok bool) {

@@ -58,7 +58,7 @@ func TestConditionsCostNothingWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// What is costly to compile is compiled once, whatever else changes, and whoever needs it.
+// An expression is compiled once, whatever else changes, and however many hooks have it.
 func TestAnExpressionIsCompiledOnce(t *testing.T) {
 	compiled := 0
 	counting := compiledBy(counter{newCompiler(), &compiled})
@@ -104,7 +104,7 @@ func TestAnExpressionIsCompiledOnce(t *testing.T) {
 	}
 }
 
-// counter is a compiler that counts what it compiles.
+// counter is a compiler that counts its compilations.
 type counter struct {
 	cel.Compiler
 	compiled *int

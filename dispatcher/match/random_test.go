@@ -27,7 +27,7 @@ func some[T any](r random, from ...T) []T {
 	return out
 }
 
-// maybe is true in one of n cases.
+// maybe is true once in n cases.
 func (r random) maybe(n int) bool { return r.IntN(n) == 0 }
 
 func (r random) rules() []admissionregistrationv1.RuleWithOperations {
@@ -142,7 +142,7 @@ func (r random) matchPolicy() *admissionregistrationv1.MatchPolicyType {
 type endpoint struct {
 	group, version, kind, resource, sub string
 	cluster                             bool
-	apiVersion                          string // of the kind, if it is not that of the resource
+	apiVersion                          string // of the kind, if it differs from the resource's
 }
 
 func endpoints() []endpoint {

@@ -33,8 +33,8 @@ func shown(t *testing.T, s *match.Snapshot) []string {
 	return all
 }
 
-// TestWhatIsTakenFromTheLastSnapshotIsAsIfCompiledAnew changes a configuration again and again. Each snapshot must be as one
-// that was compiled from nothing, whatever of it the one before had, and stay so.
+// TestWhatIsTakenFromTheLastSnapshotIsAsIfCompiledAnew changes a configuration again and again. Each snapshot must equal a snapshot that was compiled
+// from nothing, whatever it took from the snapshot before, and stay so.
 func TestWhatIsTakenFromTheLastSnapshotIsAsIfCompiledAnew(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -75,7 +75,7 @@ type changing struct {
 	routes  map[string]match.RouteBinding
 }
 
-// change changes one document, or what is known of it.
+// change changes one document, its pending hooks or its source.
 func (w *changing) change() {
 	source := fmt.Sprint("file", w.IntN(8))
 	o, known := w.objects[source]

@@ -15,7 +15,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// laboratory is a cluster that serves every resource in the same ways, and converts by writing down what it was asked.
+// laboratory is a cluster that serves every resource in the same ways, and converts by writing down the requested conversion.
 type laboratory struct {
 	namespaces
 

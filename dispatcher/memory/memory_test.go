@@ -23,7 +23,7 @@ func newLedger(t *testing.T, total, perCluster int64) *Ledger {
 	return l
 }
 
-// reserve takes what has to be there.
+// reserve makes a reservation that must succeed.
 func reserve(t *testing.T, l *Ledger, cluster string, n int64) *Reservation {
 	t.Helper()
 	reservation, err := l.Reserve(cluster, n)
@@ -57,7 +57,7 @@ func TestBudgetsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Each step reserves bytes for a cluster. What one may hold follows from what the others do.
+// Each step reserves bytes for a cluster. The limit of one cluster follows from the use of the others.
 func TestWhatAClusterMayHold(t *testing.T) {
 	type step struct {
 		cluster string
@@ -163,7 +163,7 @@ func TestTheLastHolderGivesTheBytesBack(t *testing.T) {
 	empty(t, l)
 }
 
-// What cannot be refused is booked past every bound, and stands in the way of others until it is given back.
+// A charge is booked past every bound, and leaves others less until it is given back.
 func TestWhatIsThereAlreadyIsCharged(t *testing.T) {
 	l := newLedger(t, 1000, 0)
 	reservation := reserve(t, l, "a", 500)
@@ -180,7 +180,7 @@ func TestWhatIsThereAlreadyIsCharged(t *testing.T) {
 	reserve(t, l, "b", 500).Release()
 }
 
-// A cluster that has all that its arrivals may hold can still end what it has begun: to three quarters of the whole, alone.
+// A cluster at the limit of its arrivals can still end its reviews: alone it grows to three quarters of the whole.
 func TestReviewsThatAreInGrowWhenNoneComesIn(t *testing.T) {
 	l := newLedger(t, 1000, 0)
 	reservation := reserve(t, l, "a", 500)
@@ -223,7 +223,7 @@ func TestAThousandClustersLeaveNothingBehind(t *testing.T) {
 	empty(t, l)
 }
 
-// The ledger does what a naive one does that keeps a list of reservations.
+// The ledger agrees with a naive ledger that keeps a list of reservations.
 func TestRandomLeases(t *testing.T) {
 	const total = 1000
 	for seed := range uint64(200) {
@@ -328,8 +328,7 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 	empty(t, l)
 }
 
-// Of many that ask at once, none gets past the half that a cluster alone may hold; one that comes behind them gets what
-// they left of it, to the byte.
+// Of many that ask at once, none gets past the half that a cluster alone may hold; a later reservation gets the rest of that half, to the byte.
 func TestAFloodGetsItsShareAndNoMore(t *testing.T) {
 	l := newLedger(t, 1000, 0)
 	granted := make(chan *Reservation, 500)
@@ -385,7 +384,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// read is what a registry shows, a line per series.
+// read lists the metrics of a registry, a line per series.
 func read(t *testing.T, registry *prometheus.Registry) (lines []string) {
 	t.Helper()
 	families, err := registry.Gather()

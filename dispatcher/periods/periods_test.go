@@ -24,7 +24,7 @@ func one(bytes int64) func(*record) int64 {
 	return func(r *record) int64 { r.n++; return bytes }
 }
 
-// count adds up what a query finds.
+// count adds up the records that a query finds.
 func count(l *Log[record], q Query) (n int) {
 	l.Each(q, func(_ string, r *record) { n += r.n })
 	return n

@@ -20,7 +20,7 @@ func hookNamed(name string) match.HookID {
 	return match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE, Configuration: "c", Name: name}
 }
 
-// call is one of hook h.
+// call is a call of hook h.
 func call(cluster, namespace, user string, o Outcome, message string) *Call {
 	return &Call{
 		Cluster: cluster, Hook: hookNamed("h"), Subject: Subject{namespace, user}, Outcome: o, Took: time.Millisecond, Message: message,

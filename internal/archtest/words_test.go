@@ -44,7 +44,7 @@ func wordRatchets() map[string]wordRatchet {
 			"cmd":         2,
 			"config":      92,
 			"conformance": 21,
-			"dispatcher":  315,
+			"dispatcher":  73,
 			"hostsdk":     73,
 			"internal":    108,
 			"telemetry":   3,

@@ -13,7 +13,7 @@ type Recorded struct {
 	ok       bool
 }
 
-// Same reports whether outcome and time are those of the record.
+// Same reports whether the replay has the outcome and the time of the record.
 func (r *Recorded) Same() bool {
 	return r.Like(r.Review) && r.Exact()
 }
@@ -24,7 +24,7 @@ func (r *Recorded) Text() string { return fmt.Sprintf("%+v", r.replayed) }
 // Exact reports whether all that the replay needed was recorded.
 func (r *Recorded) Exact() bool { return r.replayed.estimated == 0 && r.replayed.overdue == 0 }
 
-// Like reports whether outcome and time of the replay are those of another review.
+// Like reports whether the replay has the outcome and the time of another review.
 func (r *Recorded) Like(v *latency.Review) bool {
 	return r.ok && r.replayed.outcome == v.Outcome && r.replayed.took == v.Took
 }

@@ -13,7 +13,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// predict judges ten reviews and predicts what a change would have done to them.
+// predict judges ten reviews and predicts the effect of a change on them.
 func predict(t *testing.T, w *world, whatIf ...string) replay.Prediction {
 	var out []replay.Prediction
 	synctest.Test(t, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestCallsThatAreAllKeptWaitAsInAQueueWithMoreSlots(t *testing.T) {
 	}
 }
 
-// TestAPredictedWaitIsNeverLongerThanItsBound keeps one of ten calls: the predicted wait lies between the true one and what it was.
+// TestOfCallsThatAreNotKeptTheLeastIsPredicted keeps every tenth call: the predicted wait lies between the true wait and the recorded wait.
 func TestOfCallsThatAreNotKeptTheLeastIsPredicted(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var was, is, predicted time.Duration

@@ -54,7 +54,7 @@ func TestAReplayIsWhatHappensWhenTheChangeIsMade(t *testing.T) {
 	exact, different, all := 0, 0, 0
 	inWorlds(t, func(t *testing.T, seed uint64, w *world) {
 		for i := range w.hooks {
-			w.hooks[i].speculate = false // what is learnt of hooks is not replayed
+			w.hooks[i].speculate = false // the rates learnt about hooks are not replayed
 		}
 		before := w.judge(t, w.stage(), 50)
 		change := w.change(seed)

@@ -39,12 +39,12 @@ type hook struct {
 	again     bool // reinvocationPolicy IfNeeded
 	speculate bool
 	denials   bool // all of them are wanted
-	// initializes makes it an initializer, and parallel one that acts at the same time as others.
+	// initializes makes it an initializer, and parallel lets it act at the same time as others.
 	initializes, parallel bool
 	timeout               time.Duration
 }
 
-// act is what a handler does with one review.
+// act is a handler's work for one review.
 type act struct {
 	took   time.Duration
 	patch  bool // in its first call
@@ -165,7 +165,7 @@ func (unstaged) Start(
 	return func(i int) { cancels[i]() }
 }
 
-// judge has reviews judged, one a minute so that all are kept, and returns what Predict needs. It is called in a bubble.
+// judge has reviews judged, one a minute so that all are kept, and returns the input of Predict. It is called in a bubble.
 func (w *world) judge(t *testing.T, stage admissionv1.Stage, n int) replay.Input {
 	w.calls = map[string]int{}
 	snapshot, recorder := w.snapshot(t), latency.NewRecorder(0)
