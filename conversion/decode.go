@@ -39,8 +39,8 @@ func DecodeReview(body []byte) (*admissionv1.ReviewRequest, error) {
 	return review, nil
 }
 
-// DecodeHead finds the fields that an answer needs in the front part of a review that is too large to be read whole. ok says that it
-// is known; the other results are empty otherwise, and the uid in v1alpha1, which has none.
+// DecodeHead finds the fields that an answer needs in the front part of a review that is too large to be read whole. ok is false if the prefix lacks
+// a field; the other results are empty then. v1alpha1 has no uid.
 func DecodeHead(prefix []byte) (uid, apiVersion string, ok bool) {
 	return decode(prefix).answerable()
 }

@@ -12,7 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// The members of an object that are told apart here: of its metadata a webhook may change labels and annotations alone.
+// Names of members of an object. Of the metadata a webhook may change labels and annotations alone.
 const (
 	metadata    = "metadata"
 	labels      = "labels"

@@ -126,13 +126,12 @@ func (h *Hook) FailsClosed() bool {
 	return h.FailurePolicy != admissionregistrationv1.Ignore
 }
 
-// In reports whether the hook is called for reviews that came by an entry. A validating hook is called by the entry of its
-// failure policy. The other entry calls it too, unless its plan says that the entries of the cluster were made from this hook as
-// it is now: only then the first entry brings all of its requests. So a hook whose policy, rules or selectors have changed
-// since is called at worst twice, and is not left out; that holds too when two dispatchers judge the two entries by two
-// configurations, since one plan names a hook once. By any other entry, and by none, all hooks are called. Mutating hooks are
-// called by each entry, since order matters between them: their entries differ in the requests that they take. So do EntryFailClosed
-// and EntryAlwaysFailOpen (Entry.Takes), which are of the same hooks.
+// In reports whether the hook is called for reviews that came by an entry. A validating hook is called by the entry of its failure policy. The other
+// entry calls it too, unless its plan has the fingerprint of the hook as it is now: only then the first entry brings all of its requests. So a hook
+// whose policy, rules or selectors have changed since is called at worst twice, and is not left out; that holds too when two dispatchers judge the
+// two entries by two configurations, since one plan names a hook once. By any other entry, and by none, all hooks are called. Mutating hooks are
+// called by each entry, since order matters between them: their entries differ in the requests that they take. So do EntryFailClosed and
+// EntryAlwaysFailOpen (Entry.Takes), which are of the same hooks.
 func (h *Hook) In(e Entry) bool {
 	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
 		return true

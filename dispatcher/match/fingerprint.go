@@ -14,7 +14,7 @@ const planVersion = "1"
 
 const (
 	fingerprintBytes  = 6 // a changed hook keeps its fingerprint once in 2^48 changes
-	fingerprintLength = 8 // the same in base64, without padding: fingerprints can be joined and still be told apart
+	fingerprintLength = 8 // the same in base64, without padding: joined fingerprints can be split again
 )
 
 // fingerprint stands for which hook it is, and for all that decides which requests the entries of a cluster have to bring for

@@ -32,8 +32,8 @@ func (c *compiler) orderInitializers() {
 	}
 }
 
-// actsInParallel reports whether an initializer may act at the same time as others: its route says so, and hosts serve it. A controller acts when
-// its name is the first of the pending ones.
+// actsInParallel reports whether an initializer may act at the same time as others: its route has parallel, and hosts serve it. A controller acts
+// when its name is the first of the pending ones.
 func (h *Hook) actsInParallel() bool { return h.Route.Parallel && h.Route.Stream && !h.Route.Shadow }
 
 // batches numbers the initializers of an order that act at the same time, from 1 on; 0 marks an initializer that acts alone. The members of a batch

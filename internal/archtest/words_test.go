@@ -30,7 +30,7 @@ type wordRatchet struct {
 
 func wordRatchets() map[string]wordRatchet {
 	return map[string]wordRatchet{
-		"indirect words": {words: indirectWords, most: map[string]int{"config": 17, "conversion": 2, "dispatcher": 15, "internal": 1}},
+		"indirect words": {words: indirectWords, most: map[string]int{"config": 17, "dispatcher": 12, "internal": 1}},
 		"pronouns": {words: pronouns, most: map[string]int{
 			"cmd":         1,
 			"config":      221,
