@@ -21,7 +21,7 @@ func (unknownNamespaces) labels(context.Context, string) (map[string]string, err
 	return nil, errors.New("its labels are unknown: give the Cluster document spec.kubeconfig or spec.namespaces")
 }
 
-// staticNamespaces are those that a document lists.
+// staticNamespaces are the namespaces that a Cluster document lists.
 type staticNamespaces map[string]map[string]string
 
 // newStaticNamespaces adds the label that API servers give every namespace, unless the document says otherwise.
@@ -42,7 +42,7 @@ func (s staticNamespaces) labels(_ context.Context, name string) (map[string]str
 	return labels, nil
 }
 
-// staticResources are those that a document lists. It is immutable.
+// staticResources are the resources that a Cluster document lists. They are immutable.
 type staticResources struct {
 	listed  bool        // whether the document lists group versions
 	served  Equivalents // in the listed group versions; without a list, in all that any Kubernetes version has served

@@ -55,7 +55,7 @@ func Named(name string, authorities ...string) Peer {
 // Name is the identity as documents write it, or "".
 func (p Peer) Name() string { return p.name }
 
-// Authorities are those that vouch for the name, sorted, as documents write them: see [Authorities].
+// Authorities vouch for the name. They are sorted, as documents write them: see [Authorities].
 func (p Peer) Authorities() []string { return strings.Fields(p.authorities) }
 
 // Identity implements [Channel]: it stays as it is.

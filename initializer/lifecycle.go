@@ -273,7 +273,7 @@ type State uint8
 
 // The states of a call.
 const (
-	// Waiting: it has not acted, or those that were added before the next one have not.
+	// Waiting: it has not acted, or names that were added before the next one have not.
 	Waiting State = iota
 	// Initialized: the next one may be asked.
 	Initialized

@@ -40,7 +40,7 @@ func (s *state) writeLeaf(a action, config *Config, now time.Time) (Secret, erro
 	return secret, nil
 }
 
-// writeNewAuthority adds an authority. Those that peers trust and that are not of this Secret become extra ones.
+// writeNewAuthority adds an authority. Authorities that peers trust and that are not of this Secret become extra ones.
 func (s *state) writeNewAuthority(k kind, config *Config, now time.Time) (Secret, error) {
 	authority, err := certs.NewAuthorityAt(now, authorityName+now.UTC().Format(time.RFC3339), config.AuthorityTTL)
 	if err != nil {

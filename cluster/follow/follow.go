@@ -77,7 +77,7 @@ type Options struct {
 type ClusterStatus struct {
 	// Cluster names it.
 	Cluster string
-	// Objects are those that are selected, or still have a copy.
+	// Objects are the objects that spec.follow selects, or that still have a copy.
 	Objects []ObjectStatus
 	// Error is why nothing is followed; empty if objects are.
 	Error string

@@ -179,7 +179,7 @@ func (f *follower) object(key config.Key, origin string) *followed {
 	return o
 }
 
-// limit refuses the objects beyond the bounds. Those that are followed already go first.
+// limit refuses the objects beyond the bounds. Followed objects go first.
 func (f *follower) limit() {
 	keys := slices.SortedFunc(maps.Keys(f.objects), func(a, b config.Key) int {
 		if x, y := len(f.objects[a].view.stored) > 0, len(f.objects[b].view.stored) > 0; x != y {

@@ -16,7 +16,7 @@ type Mesh interface {
 	Live(ctx context.Context) (Live, bool, error)
 	// Write makes documents be as they are here, for a cluster. The error is a RefusedError if they are not valid, or dangerous.
 	Write(ctx context.Context, cluster string, documents []Document) error
-	// Remove removes objects that are copies for a cluster. Those that are gone are no error.
+	// Remove removes copies of objects of a cluster. A missing copy is no error.
 	Remove(ctx context.Context, cluster string, keys []config.Key) error
 	// Reach returns an error unless this dispatcher reaches the webhook at an address of a cluster.
 	Reach(ctx context.Context, cluster string, c *admissionregistrationv1.WebhookClientConfig) error

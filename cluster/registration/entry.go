@@ -18,7 +18,7 @@ type entry struct {
 	name  string
 	// suffix distinguishes entries of one name and stage.
 	suffix string
-	// hooks are those that may be called for a request of the entry.
+	// hooks may be called for a request of the entry.
 	hooks []*match.Hook
 	// atoms are the requests of the entry, in the versions that its hooks name.
 	atoms []atom

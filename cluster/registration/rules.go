@@ -76,7 +76,7 @@ func operations() []admissionregistrationv1.OperationType {
 	}
 }
 
-// scopes are those that a request can have.
+// scopes are the scopes that a request can have.
 func scopes() []string {
 	return []string{string(admissionregistrationv1.ClusterScope), string(admissionregistrationv1.NamespacedScope)}
 }

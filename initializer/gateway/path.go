@@ -103,7 +103,7 @@ func (t target) list() *initializerv1.ListRequest {
 
 // query has the parameters that count here. The other parameters of Kubernetes (limit, continue, fieldManager, ...) change nothing.
 type query struct {
-	uninitialized   bool // those that are not initialized, too
+	uninitialized   bool // uninitialized objects too
 	watch           bool
 	resourceVersion string
 	bookmarks       bool

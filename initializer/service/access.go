@@ -27,7 +27,7 @@ type Grants interface {
 
 // Access are the permissions of a caller.
 type Access struct {
-	// Initializers are those that a HookRoute grants to the caller, in an order that stays the same.
+	// Initializers are the initializers that a HookRoute grants to the caller, in an order that stays the same.
 	Initializers []Initializer
 	// Reader: the caller has a role, and sees all staged objects without their content.
 	Reader bool
@@ -39,7 +39,7 @@ type Access struct {
 type Initializer struct {
 	// Pending identifies it, as [match.HookID.Pending] has it.
 	Pending string
-	// Clusters are those that it is configured for; none means all.
+	// Clusters are the clusters that it is configured for; none means all.
 	Clusters []string
 }
 
