@@ -49,8 +49,8 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	return out, nil
 }
 
-// graft adds the fields that the former version did not know to a converted object, if its new version does not know them either. A field that both
-// versions know may have two meanings under one name.
+// graft adds the fields that the former version did not know to a converted object, if its new version does not know them either. If the new version
+// knows the name, the field may mean something else there.
 func (c *Codec) graft(converted []byte, rest any, kind schema.GroupVersionKind) ([]byte, error) {
 	all, err := json.Marshal(graft(parse(converted), rest))
 	if err != nil {

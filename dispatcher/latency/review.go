@@ -75,7 +75,7 @@ type Call struct {
 	// Begun and Ended are times since Begun of the review.
 	Begun, Ended time.Duration
 	// Queued is the wait for a free replica, Host the time that the host reports, and Wire the rest until the verdict. A call without a verdict has
-	// the values of its [review.Timing]. Of an initializer Queued has the time to stage the object, and Host that until a controller has acted.
+	// the values of its [review.Timing]. Of an initializer Queued has the time to stage the object, and Host the time until a controller has acted.
 	Queued, Wire, Host time.Duration
 	// HostQueued is the part of Host in which the call waited for its handler.
 	HostQueued time.Duration

@@ -39,8 +39,8 @@ func (c conflict) digest() string {
 }
 
 // route has the fields that the routes agree on, and the default where they differ. The fields that decide who sees a review are merged strictly
-// (streams or clientConfig, hosts, their authorities, clusters): only a host that all routes name sees it. The hook applies to the clusters of all
-// routes. A call that no host may get fails, and the failurePolicy of the hook decides.
+// (streams or clientConfig, hosts, their authorities, clusters): only a host that all routes name sees it. The hook applies to each cluster that any
+// route names. A call that no host may get fails, and the failurePolicy of the hook decides.
 func (c conflict) route() Route {
 	merged := c[0].Route
 	for i := range c[1:] {
