@@ -14,14 +14,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/kinds"
 )
 
-const (
-	// ConditionName is the name of the matchCondition that switches a webhook of an original off.
-	ConditionName = "portcullis.dev-followed"
-	// ConditionExpression is its expression.
-	ConditionExpression = "false"
-	// NamePrefix begins the names of copies.
-	NamePrefix = "followed."
-)
+// NamePrefix begins the names of copies.
+const NamePrefix = "followed."
 
 // The kinds that are followed.
 const (
@@ -121,7 +115,7 @@ func withoutConditions(webhooks []map[string]any) []map[string]any {
 // isOurs reports whether a matchCondition was written to switch its webhook off.
 func isOurs(condition any) bool {
 	c, _ := condition.(map[string]any)
-	return c["name"] == ConditionName && c["expression"] == ConditionExpression
+	return c["name"] == config.FollowedCondition && c["expression"] == config.FollowedExpression
 }
 
 // conditionsOf is whether an original is off.

@@ -109,7 +109,7 @@ func (w *world) patched(a clienttesting.PatchActionImpl) (*unstructured.Unstruct
 	if !w.drops {
 		for _, webhook := range withoutConditions(webhooks) {
 			conditions, _ := webhook["matchConditions"].([]any)
-			webhook["matchConditions"] = append(conditions, map[string]any{"name": ConditionName, "expression": ConditionExpression})
+			webhook["matchConditions"] = append(conditions, map[string]any{"name": config.FollowedCondition, "expression": config.FollowedExpression})
 		}
 		w.set(o, webhooks)
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/portcullis-mesh/portcullis/cluster/touch"
+	"github.com/portcullis-mesh/portcullis/config"
 )
 
 // FieldManager is the name by which API servers know the writer of the condition.
@@ -17,7 +18,7 @@ const FieldManager = "portcullis-follow"
 // matchConditions are maps by name, so that nothing else changes. The version makes the patch a conflict once the object has
 // changed, and keeps it from creating a deleted object anew.
 func offPatch(original *unstructured.Unstructured, webhooks []map[string]any) ([]byte, error) {
-	condition := []any{map[string]any{"name": ConditionName, "expression": ConditionExpression}}
+	condition := []any{map[string]any{"name": config.FollowedCondition, "expression": config.FollowedExpression}}
 	applied := make([]any, len(webhooks))
 	for i, webhook := range webhooks {
 		applied[i] = map[string]any{"name": webhook["name"], "matchConditions": condition}

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/cluster/follow"
+	"github.com/portcullis-mesh/portcullis/config"
 )
 
 // SwitchedOff names the webhook configurations that the mesh follows (package follow) and has switched off: without the mesh no API
@@ -38,7 +38,7 @@ func (r *Registrar) SwitchedOff(ctx context.Context) (names []string, err error)
 }
 
 func isOff(conditions []admissionregistrationv1.MatchCondition) bool {
-	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == follow.ConditionName })
+	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == config.FollowedCondition })
 }
 
 func unlessForbidden(err error) error {

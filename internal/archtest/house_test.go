@@ -81,6 +81,12 @@ func layerEdges() []archtest.Edges {
 			Reason:   "the shells do not know each other; cmd wires them",
 		},
 		{
+			From:     []string{"./cluster/registrar/...", "./cluster/registration/..."},
+			Deny:     []string{"./cluster/follow/..."},
+			Indirect: true,
+			Reason:   "the entries of the mesh do not depend on how the configurations of others are followed",
+		},
+		{
 			From:     []string{"./telemetry/..."},
 			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./config/...", "./cluster/...", "./initializer/...", "./hostsdk/...", "./cmd/..."},
 			Indirect: true,
