@@ -206,13 +206,6 @@ func (c Context) Values(dir string) map[string]string {
 	return values
 }
 
-// Values is the file as a document: keys with their values.
-func (s *Settings) Values() (map[string]any, error) {
-	values := map[string]any{}
-	err := s.document.Decode(&values)
-	return values, err
-}
-
 // Use makes a context the current one, and writes the file. Its comments stay.
 func (s *Settings) Use(name string) error {
 	if _, err := s.Context(name); err != nil {

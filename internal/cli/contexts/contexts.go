@@ -38,7 +38,7 @@ The command line wins over variables, and variables win over the file. --context
 certificate of its caller: then the variables for these are not used.`,
 		Example: "  portcullis config get-contexts\n  portcullis config use-context prod\n  portcullis get vwc --context dev",
 	}
-	return cli.Group(cmd, newGetContexts(), newUseContext(), newCurrentContext(), newView())
+	return cli.Group(cmd, newGetContexts(), newUseContext(), newCurrentContext())
 }
 
 // bound adds --settings, and a run that has the file.
@@ -152,24 +152,5 @@ func newCurrentContext() *cobra.Command {
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), printer.Text(s.Current))
 		return err
-	})
-}
-
-func newView() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "view",
-		Short:   "Print the settings file",
-		Long:    "View prints the settings file that commands read, without comments. It has paths of keys and no keys.",
-		Example: "  portcullis config view -o json",
-		Args:    cobra.NoArgs,
-	}
-	var output string
-	cli.OutputFlag(cmd, &output, "how to print (default: yaml)", printer.YAML, printer.JSON)
-	return bound(cmd, func(cmd *cobra.Command, s *cli.Settings, _ []string) error {
-		values, err := s.Values()
-		if err != nil {
-			return err
-		}
-		return printer.Print(cmd.OutOrStdout(), cmp.Or(output, printer.YAML), values, nil)
 	})
 }
