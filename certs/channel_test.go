@@ -29,7 +29,7 @@ func who(t *testing.T, c *Channel, want string, wantErr error) {
 
 func TestAChannelLastsAsLongAsItsCertificate(t *testing.T) {
 	ca := authority(t)
-	s := newSide(t, serverPair(t, ca), Bundle(ca.CA()))
+	s := newSide(t, serverPair(t, ca), bundleOf(ca.CA()))
 	c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: chainsOf(t, ca, Spec{Identity: "ann", Client: true, TTL: time.Minute})})
 	who(t, c, "ann", nil)
 	s.clock.advance(2 * time.Minute)
@@ -38,22 +38,22 @@ func TestAChannelLastsAsLongAsItsCertificate(t *testing.T) {
 
 func TestAChannelLastsAsLongAsItsAuthorityIsTrusted(t *testing.T) {
 	ours, others := authority(t), authority(t)
-	s := newSide(t, serverPair(t, ours), Bundle(ours.CA()))
+	s := newSide(t, serverPair(t, ours), bundleOf(ours.CA()))
 	c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: chainsOf(t, ours, Spec{Identity: "ann", Client: true})})
 	who(t, c, "ann", nil)
 
-	s.write(t, serverPair(t, ours), Bundle(ours.CA(), others.CA()))
+	s.write(t, serverPair(t, ours), bundleOf(ours.CA(), others.CA()))
 	s.look()
 	s.reloader.fresh()
 	who(t, c, "ann", nil) // another authority beside changes nothing
 
-	s.write(t, serverPair(t, ours), Bundle(others.CA()))
+	s.write(t, serverPair(t, ours), bundleOf(others.CA()))
 	s.look()
 	who(t, c, "ann", nil) // the files are looked at by Run and by handshakes, not by those who ask
 	s.reloader.fresh()
 	who(t, c, "", identity.ErrUntrusted)
 
-	s.write(t, serverPair(t, ours), Bundle(ours.CA()))
+	s.write(t, serverPair(t, ours), bundleOf(ours.CA()))
 	s.look()
 	s.reloader.fresh()
 	who(t, c, "ann", nil)
@@ -61,7 +61,7 @@ func TestAChannelLastsAsLongAsItsAuthorityIsTrusted(t *testing.T) {
 
 func TestAChannelOfACrossSignedAuthorityNeedsAllThatVouchedForIt(t *testing.T) {
 	first, second := authority(t), authority(t)
-	s := newSide(t, serverPair(t, first), Bundle(first.CA(), second.CA()))
+	s := newSide(t, serverPair(t, first), bundleOf(first.CA(), second.CA()))
 	cert := leaf(t, issue(t, first, Spec{Identity: "ann", Client: true}))
 	one, two := leaf(t, first.CA()), leaf(t, second.CA())
 	c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert, one}, {cert, one, two}}})
@@ -71,7 +71,7 @@ func TestAChannelOfACrossSignedAuthorityNeedsAllThatVouchedForIt(t *testing.T) {
 	if err != nil || !slices.Equal(peer.Authorities(), want) {
 		t.Errorf("authorities = %v (%v), want %v", peer.Authorities(), err, want)
 	}
-	s.write(t, serverPair(t, first), Bundle(first.CA()))
+	s.write(t, serverPair(t, first), bundleOf(first.CA()))
 	s.look()
 	s.reloader.fresh()
 	who(t, c, "", identity.ErrUntrusted)
@@ -79,7 +79,7 @@ func TestAChannelOfACrossSignedAuthorityNeedsAllThatVouchedForIt(t *testing.T) {
 
 func TestAChannelWithoutACertificateIsNobodys(t *testing.T) {
 	ca := authority(t)
-	s := newSide(t, serverPair(t, ca), Bundle(ca.CA()))
+	s := newSide(t, serverPair(t, ca), bundleOf(ca.CA()))
 	who(t, s.reloader.Channel(nil), "", identity.ErrNone)
 	presented := []*x509.Certificate{leaf(t, issue(t, ca, Spec{Identity: "ann", Client: true}))}
 	who(t, s.reloader.Channel(&tls.ConnectionState{PeerCertificates: presented}), "", identity.ErrNone)
@@ -87,7 +87,7 @@ func TestAChannelWithoutACertificateIsNobodys(t *testing.T) {
 
 func TestVerifyAsksTheAuthoritiesOfTheMoment(t *testing.T) {
 	ours, others := authority(t), authority(t)
-	s := newSide(t, serverPair(t, ours), Bundle(ours.CA()))
+	s := newSide(t, serverPair(t, ours), bundleOf(ours.CA()))
 	state := func(a *Authority, spec Spec) *tls.ConnectionState {
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(t, issue(t, a, spec))}}
 	}
@@ -112,7 +112,7 @@ func TestVerifyAsksTheAuthoritiesOfTheMoment(t *testing.T) {
 	if peer, _ := before.Identity(); !slices.Equal(peer.Authorities(), []string{identity.Fingerprint(leaf(t, ours.CA()))}) {
 		t.Errorf("authorities = %v, want ours", peer.Authorities())
 	}
-	s.write(t, serverPair(t, ours), Bundle(others.CA()))
+	s.write(t, serverPair(t, ours), bundleOf(others.CA()))
 	s.look()
 	who(t, s.reloader.Verify(mine), "", identity.ErrNone)
 	who(t, before, "", identity.ErrUntrusted)
@@ -122,7 +122,7 @@ func TestRunSeesFilesWithoutAHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := authority(t), authority(t)
 		s := side{dir: t.TempDir()}
-		s.write(t, serverPair(t, first), Bundle(first.CA()))
+		s.write(t, serverPair(t, first), bundleOf(first.CA()))
 		var err error
 		s.reloader, err = OpenReloader(ReloaderOptions{CertFile: s.file("tls.crt"), KeyFile: s.file("tls.key"), CAFile: s.file("ca.crt")})
 		if err != nil {
@@ -130,7 +130,7 @@ func TestRunSeesFilesWithoutAHandshake(t *testing.T) {
 		}
 		go func() { _ = s.reloader.Run(t.Context()) }()
 		c := s.reloader.Channel(&tls.ConnectionState{VerifiedChains: chainsOf(t, first, Spec{Identity: "ann", Client: true})})
-		s.writeCA(t, Bundle(second.CA()))
+		s.writeCA(t, bundleOf(second.CA()))
 		<-time.After(2 * reloadInterval)
 		synctest.Wait()
 		who(t, c, "", identity.ErrUntrusted)
@@ -152,7 +152,7 @@ func BenchmarkIdentity(b *testing.B) {
 		b.Fatal(err)
 	}
 	file := b.TempDir() + "/ca.crt"
-	if err := WriteFile(file, Bundle(ca.CA()), certFileMode); err != nil {
+	if err := WriteFile(file, bundleOf(ca.CA()), certFileMode); err != nil {
 		b.Fatal(err)
 	}
 	r, err := OpenReloader(ReloaderOptions{CAFile: file})

@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -93,15 +92,6 @@ func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 func fill(file *os.File, data []byte, mode os.FileMode) error {
 	_, err := file.Write(data)
 	return errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
-}
-
-// Bundle joins certificates into one PEM file's content: old and new authority side by side while a rotation lasts.
-func Bundle(authorities ...Pair) []byte {
-	var bundle bytes.Buffer
-	for _, authority := range authorities {
-		bundle.Write(authority.CertPEM)
-	}
-	return bundle.Bytes()
 }
 
 func encodePair(der []byte, key *ecdsa.PrivateKey) (Pair, error) {

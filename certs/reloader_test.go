@@ -49,6 +49,15 @@ type side struct {
 
 func (s side) file(name string) string { return filepath.Join(s.dir, name) }
 
+// bundleOf joins certificates into one PEM file's content: old and new authority side by side while a rotation lasts.
+func bundleOf(authorities ...Pair) []byte {
+	var all bytes.Buffer
+	for _, authority := range authorities {
+		all.Write(authority.CertPEM)
+	}
+	return all.Bytes()
+}
+
 // newSide opens a reloader over a pair and a bundle of authorities.
 func newSide(t *testing.T, pair Pair, bundle []byte) side {
 	t.Helper()
@@ -156,8 +165,8 @@ func TestServerTakesNewCertificateAndAuthoritiesWithoutARestart(t *testing.T) {
 	first, second := authority(t), authority(t)
 	server := newSide(t, serverPair(t, first), first.CA().CertPEM)
 	config := mutual(server)
-	oldClient := newSide(t, clientPair(t, first, "old"), Bundle(first.CA(), second.CA()))
-	newClient := newSide(t, clientPair(t, second, "new"), Bundle(first.CA(), second.CA()))
+	oldClient := newSide(t, clientPair(t, first, "old"), bundleOf(first.CA(), second.CA()))
+	newClient := newSide(t, clientPair(t, second, "new"), bundleOf(first.CA(), second.CA()))
 	// A session cache would let a client of a removed authority back in without its certificate being looked at.
 	oldConfig := oldClient.reloader.ClientTLS(serverName)
 	oldConfig.ClientSessionCache = tls.NewLRUClientSessionCache(8)
@@ -179,7 +188,7 @@ func TestServerTakesNewCertificateAndAuthoritiesWithoutARestart(t *testing.T) {
 		t.Fatal("a client of an authority that is not trusted yet was let in")
 	}
 
-	server.write(t, serverPair(t, second), Bundle(first.CA(), second.CA()))
+	server.write(t, serverPair(t, second), bundleOf(first.CA(), second.CA()))
 	if _, again, err := try(oldConfig); err != nil || again != before {
 		t.Errorf("the files were looked at again within the interval (error %v)", err)
 	}
@@ -208,8 +217,8 @@ func TestClientTakesNewCertificateAndAuthoritiesWithoutARestart(t *testing.T) {
 	first, second := authority(t), authority(t)
 	client := newSide(t, clientPair(t, first, "before"), first.CA().CertPEM)
 	config := client.reloader.ClientTLS(serverName)
-	oldServer := newSide(t, serverPair(t, first), Bundle(first.CA(), second.CA()))
-	newServer := newSide(t, serverPair(t, second), Bundle(first.CA(), second.CA()))
+	oldServer := newSide(t, serverPair(t, first), bundleOf(first.CA(), second.CA()))
+	newServer := newSide(t, serverPair(t, second), bundleOf(first.CA(), second.CA()))
 
 	if _, _, err := handshake(t, mutual(oldServer), config); err != nil {
 		t.Fatal(err)
@@ -284,7 +293,7 @@ func TestBadFilesAreReportedOnceAndTheLastGoodOnesStay(t *testing.T) {
 		"A bundle that is cut off": {
 			func(t *testing.T, s side) {
 				t.Helper()
-				bundle := Bundle(ca.CA(), ca.CA())
+				bundle := bundleOf(ca.CA(), ca.CA())
 				writeAt(t, s.file("ca.crt"), bundle[:len(bundle)-40])
 			}, "1 of 2 PEM blocks",
 		},
@@ -438,7 +447,7 @@ func TestRotationUnderLoadFailsNoHandshake(t *testing.T) {
 			<-rounds
 		}
 	}
-	both := Bundle(first.CA(), second.CA())
+	both := bundleOf(first.CA(), second.CA())
 	for _, step := range []func(){
 		func() { server.writeCA(t, both); client.writeCA(t, both) },
 		func() { server.write(t, serverPair(t, second), both) },

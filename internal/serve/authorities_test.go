@@ -107,11 +107,11 @@ func newAuthorities(t *testing.T) *authorities {
 // trust writes a bundle.
 func (x *authorities) trust(file string, names ...string) {
 	x.t.Helper()
-	var pairs []certs.Pair
+	var bundle []byte
 	for _, name := range names {
-		pairs = append(pairs, x.of[name].CA())
+		bundle = append(bundle, x.of[name].CA().CertPEM...)
 	}
-	if err := certs.WriteFile(file, certs.Bundle(pairs...), 0o600); err != nil {
+	if err := certs.WriteFile(file, bundle, 0o600); err != nil {
 		x.t.Fatal(err)
 	}
 }

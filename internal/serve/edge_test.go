@@ -288,7 +288,7 @@ func TestNobodyIsMoreThanTheCertificateSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.tls.ca = d.path("both.crt") // API servers come from both authorities, and operators from ours
-		if err := os.WriteFile(c.tls.ca, append(ours, certs.Bundle(others.CA())...), 0o600); err != nil {
+		if err := os.WriteFile(c.tls.ca, append(ours, others.CA().CertPEM...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
