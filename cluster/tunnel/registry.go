@@ -151,13 +151,6 @@ func (r *Registry) remove(cluster string, conn *http2.ClientConn) {
 	}
 }
 
-// Connected is the number of bridges of a cluster.
-func (r *Registry) Connected(cluster string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.bridges[cluster])
-}
-
 // Transport returns a transport to the API server of a cluster, through whichever of its bridges is connected.
 func (r *Registry) Transport(cluster string) http.RoundTripper { return &transport{r, cluster} }
 

@@ -328,7 +328,7 @@ func TestADirectoryInForce(t *testing.T) {
 	first := mustFresh(t, s)
 
 	write(t, filepath.Join(dir, "hook.yaml"), goodHook+"  oops: 1\n")
-	eventually(t, "a bad document is reported", func() bool { return codes(s.Problems()) == "field,kept" })
+	eventually(t, "a bad document is reported", func() bool { return codes(s.Configuration().Problems) == "field,kept" })
 	if mustFresh(t, s) != first {
 		t.Error("the bad document is in force")
 	}
@@ -338,14 +338,14 @@ func TestADirectoryInForce(t *testing.T) {
 	if err := os.Rename(dir, dir+".gone"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the vanished directory is reported", func() bool { return codes(s.Problems()) == config.CodeSource })
+	eventually(t, "the vanished directory is reported", func() bool { return codes(s.Configuration().Problems) == config.CodeSource })
 	if snapshot, err := s.Fresh(ctx); err != nil || len(snapshot.Hooks()) != 1 {
 		t.Errorf("the vanished directory is an empty configuration: %v", err)
 	}
 	if err := os.Rename(dir+".gone", dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the directory is back", func() bool { return len(s.Problems()) == 0 })
+	eventually(t, "the directory is back", func() bool { return len(s.Configuration().Problems) == 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

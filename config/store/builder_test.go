@@ -55,14 +55,14 @@ func TestAnObjectThatMakesTheCompilerPanicIsRejectedAlone(t *testing.T) {
 		m.set(documents("a=bad", "b=2", "c=bad"), nil)
 		pass(time.Second)
 		inForce("a=1 b=2")
-		got := strings.Join(lines(s.Problems()), "\n")
-		if codes(s.Problems()) != "kept,rejected,rejected" || !strings.Contains(got, `"c": the object cannot be compiled: panic:`) {
+		got := strings.Join(lines(s.Configuration().Problems), "\n")
+		if codes(s.Configuration().Problems) != "kept,rejected,rejected" || !strings.Contains(got, `"c": the object cannot be compiled: panic:`) {
 			t.Errorf("problems %s", got)
 		}
 		m.set(documents("a=3", "b=2"), nil)
 		pass(time.Second)
-		if inForce("a=3 b=2"); len(s.Problems()) > 0 {
-			t.Errorf("problems %q", lines(s.Problems()))
+		if inForce("a=3 b=2"); len(s.Configuration().Problems) > 0 {
+			t.Errorf("problems %q", lines(s.Configuration().Problems))
 		}
 	})
 }
@@ -78,16 +78,16 @@ func TestAPanicInBuildingKeepsTheSnapshotUntilItIsStale(t *testing.T) {
 		if mustFresh(t, s) != before {
 			t.Error("another snapshot")
 		}
-		if got := codes(s.Problems()); got != config.CodeInternal {
-			t.Errorf("problems %q", lines(s.Problems()))
+		if got := codes(s.Configuration().Problems); got != config.CodeInternal {
+			t.Errorf("problems %q", lines(s.Configuration().Problems))
 		}
 		pass(5 * time.Second)
 		if err := s.Ready(); !errors.Is(err, ErrStale) {
 			t.Errorf("judging by what is not the configuration: %v", err)
 		}
 		m.set(docs("a"), nil)
-		if mustFresh(t, s) != before || len(s.Problems()) > 0 {
-			t.Errorf("problems %q", lines(s.Problems()))
+		if mustFresh(t, s) != before || len(s.Configuration().Problems) > 0 {
+			t.Errorf("problems %q", lines(s.Configuration().Problems))
 		}
 	})
 }

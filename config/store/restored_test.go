@@ -84,8 +84,8 @@ func TestABadDocumentBeginsWithItsLastGoodVersion(t *testing.T) {
 					}
 				}
 				if n := strings.Count(tc.inForce, "=1"); len(c.Restored()) != n || len(c.Diverging()) != n ||
-					strings.Count(strings.Join(lines(s.Problems()), "\n"), "saved at 1970-01-01T00:16:40Z: mend the errors") != n {
-					t.Errorf("restored are %v; problems %q", c.Restored(), lines(s.Problems()))
+					strings.Count(strings.Join(lines(s.Configuration().Problems), "\n"), "saved at 1970-01-01T00:16:40Z: mend the errors") != n {
+					t.Errorf("restored are %v; problems %q", c.Restored(), lines(s.Configuration().Problems))
 				}
 			})
 		})

@@ -27,12 +27,12 @@ func TestASourceIsWatchedAgain(t *testing.T) {
 	opts := Options{Sources: []config.Source{source}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	inBubble(t, opts, func(t *testing.T, s *Store) {
 		pass(MinRewatch)
-		if codes(s.Problems()) != config.CodeSource {
-			t.Errorf("problems %q", lines(s.Problems()))
+		if codes(s.Configuration().Problems) != config.CodeSource {
+			t.Errorf("problems %q", lines(s.Configuration().Problems))
 		}
 		pass(time.Minute)
-		if len(s.Problems()) > 0 {
-			t.Errorf("it is watched, and problems are %q", lines(s.Problems()))
+		if len(s.Configuration().Problems) > 0 {
+			t.Errorf("it is watched, and problems are %q", lines(s.Configuration().Problems))
 		}
 		mustFresh(t, s)
 	})

@@ -165,9 +165,6 @@ func (s *Store) Configuration() Configuration {
 	return c
 }
 
-// Problems are those of the sources, of the documents, and of the generation in force.
-func (s *Store) Problems() config.Problems { return s.report.all() }
-
 // Run lists the sources and puts their configuration into force until ctx ends. Listings go on while a change is decoded and
 // compiled, so the generation in force stays fresh. It returns when all its goroutines have ended. The error is that of
 // Options.First.

@@ -182,7 +182,7 @@ func TestAConfigurationIsUsedUntilItsListingBeganMaxAgeAgo(t *testing.T) {
 		if waited := time.Since(begun); waited != 3*time.Second-AnswerReserve {
 			t.Errorf("waited %s, not until its context is about to end", waited)
 		}
-		if got := codes(s.Problems()); got != config.CodeSource {
+		if got := codes(s.Configuration().Problems); got != config.CodeSource {
 			t.Errorf("problems %q", got)
 		}
 	})
@@ -205,7 +205,7 @@ func TestReviewsThatWaitGoOnWhenAListingSucceeds(t *testing.T) {
 		pass(time.Second)
 		m.set(docs("b"), nil)
 		wg.Wait()
-		if got := codes(s.Problems()); got != "" {
+		if got := codes(s.Configuration().Problems); got != "" {
 			t.Errorf("problems %q", got)
 		}
 	})
@@ -385,7 +385,7 @@ func TestANormalConfigurationIsOneLineInTheLog(t *testing.T) {
 	opts := Options{Sources: []config.Source{source}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	inBubble(t, opts, func(t *testing.T, s *Store) {
 		pass(5 * time.Second)
-		if problems := s.Problems(); len(problems) > 0 {
+		if problems := s.Configuration().Problems; len(problems) > 0 {
 			t.Errorf("problems %q", lines(problems))
 		}
 	})
@@ -403,7 +403,7 @@ func TestASourceThatCannotBeWatchedIsListed(t *testing.T) {
 		if mustFresh(t, s) == before {
 			t.Error("not in force yet")
 		}
-		if problems := s.Problems(); len(problems) != 1 || problems[0].Severity != match.SeverityWarning {
+		if problems := s.Configuration().Problems; len(problems) != 1 || problems[0].Severity != match.SeverityWarning {
 			t.Errorf("problems %q", lines(problems))
 		}
 	})
@@ -432,7 +432,7 @@ func TestWhatIsSaidAboutAConfigurationFollowsIt(t *testing.T) {
 		said := func(want string) {
 			t.Helper()
 			synctest.Wait()
-			if got := strings.Join(lines(s.Problems()), "\n"); got != want {
+			if got := strings.Join(lines(s.Configuration().Problems), "\n"); got != want {
 				t.Errorf("problems %s\nwant %s", got, want)
 			}
 		}

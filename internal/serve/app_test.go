@@ -111,7 +111,7 @@ func TestAConflictOfRoutesKeepsNoProcessFromStarting(t *testing.T) {
 	serving, ended := make(chan readyInfo, 1), make(chan error, 1)
 	go func() { ended <- a.run(ctx, func(info readyInfo) error { serving <- info; return nil }) }()
 	within(t, "the listeners", serving)
-	if err := a.store.Problems().Err(); err == nil || !strings.Contains(err.Error(), "names the same hooks") {
+	if err := a.store.Configuration().Problems.Err(); err == nil || !strings.Contains(err.Error(), "names the same hooks") {
 		t.Errorf("problems %v", err)
 	}
 	cancel()
