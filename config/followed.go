@@ -6,8 +6,13 @@ import "strings"
 // original. Neither part has a slash.
 const FollowedAnnotation = "portcullis.dev/followed"
 
-// FollowedCondition and FollowedExpression are the name and the expression of the matchCondition that switches a webhook of an original off.
-const FollowedCondition, FollowedExpression = "portcullis.dev-followed", "false"
+// The matchCondition that switches a webhook of an original off.
+const (
+	// FollowedCondition is its name.
+	FollowedCondition = "portcullis.dev-followed"
+	// FollowedExpression is its expression.
+	FollowedExpression = "false"
+)
 
 // Followed is the original of which the object is the copy, or the HookRoute of the copy; empty if it is none.
 func (o *Object) Followed() (cluster, name string) {

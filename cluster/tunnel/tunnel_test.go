@@ -74,12 +74,12 @@ func (d *dispatcher) bridge(api http.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	transport := &http.Transport{}
 	handler := NewHandler(to, answers.Transport{RoundTripper: transport}, d.webhook, slog.New(slog.DiscardHandler))
-	before := connected(d.registry, "east")
+	before := connected(d.registry)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = Serve(ctx, d.conn, "east", handler) })
 	stop = sync.OnceFunc(func() { cancel(); serving.Wait(); transport.CloseIdleConnections(); server.Close() })
 	d.Cleanup(stop)
-	d.until("the bridge is connected", func() bool { return connected(d.registry, "east") > before })
+	d.until("the bridge is connected", func() bool { return connected(d.registry) > before })
 	return stop
 }
 
@@ -209,7 +209,7 @@ func TestAnotherBridgeTakesOver(t *testing.T) {
 	}
 	stop()
 	d.until("the other one answers", func() bool { _, body, _ := d.get("/version", nil); return body == "one" })
-	if n := connected(d.registry, "east"); n != 1 {
+	if n := connected(d.registry); n != 1 {
 		t.Errorf("%d bridges", n)
 	}
 }
@@ -229,7 +229,7 @@ func TestBridgesAreAuthorizedAndBounded(t *testing.T) {
 	if err := Serve(t.Context(), d.conn, "east", http.NotFoundHandler()); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one bridge too many: %v", err)
 	}
-	if n := connected(d.registry, "east"); n != MaxPerCluster {
+	if n := connected(d.registry); n != MaxPerCluster {
 		t.Errorf("%d bridges", n)
 	}
 }
@@ -241,7 +241,7 @@ func TestABridgeThatIsNotAllowedAnyMoreIsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.revoked.Store(true)
-	d.until("the bridge is gone", func() bool { return connected(d.registry, "east") == 0 })
+	d.until("the bridge is gone", func() bool { return connected(d.registry) == 0 })
 	if _, _, err := d.get("/version", nil); !errors.Is(err, ErrNoBridge) {
 		t.Errorf("it is still asked: %v", err)
 	}
@@ -273,9 +273,9 @@ func TestAllowedRequests(t *testing.T) {
 	}
 }
 
-// connected is the number of bridges of a cluster.
-func connected(r *Registry, cluster string) int {
+// connected is the number of bridges of cluster east.
+func connected(r *Registry) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.bridges[cluster])
+	return len(r.bridges["east"])
 }
