@@ -1,6 +1,8 @@
 package initializer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +13,12 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
-// The checker explores every order of the steps of a holder, three controllers and a deleter, with a crash of each at each step, over
-// the pure functions of the life cycle. Two controllers are replicas of initializer a; the third one serves b, and x, which a may add.
-// The chain has a and b. Another review may stage an object of the same key once ours is gone.
+// The checker explores every order of the steps of a holder, three controllers and a deleter, with a crash of each at each step. The holder is the
+// machine of a Hold, and the others use the pure functions of the life cycle. Two controllers are replicas of initializer a; the third one serves b, and
+// x, which a may add. The chain has a and b. Another review may stage an object of the same key once ours is gone.
 //
 // All invariants are checked in every state. So the crash of a controller or deleter needs no step: it just takes no more steps, and
 // every order in which the others go on without it is explored. The crash of the holder is a step, since its lease ends then.
@@ -25,16 +28,6 @@ type variant struct {
 	ignore map[string]bool // initializers whose failure policy is Ignore
 	hosted bool            // a is asked by the holder over a stream, and has no controllers
 }
-
-// Places in the program of the holder.
-const (
-	creating  = "creating"
-	syncing   = "syncing"
-	waiting   = "waiting"
-	releasing = "releasing"
-	done      = "done"
-	crashed   = "crashed"
-)
 
 // actor is a controller.
 type actor struct {
@@ -51,13 +44,12 @@ type world struct {
 	foreign bool                        // another review has had its object
 	deleter bool                        // the deleter may act
 
-	holder string                      // its place
-	turn   int                         // of the chain
-	chain  string                      // content of the object of the chain
-	before []string                    // names that it has staged last
-	seen   *initializerv1.StagedObject // the staged object as it knows it
-	gaveUp string                      // initializers whose time is over
-	answer string                      // that the creator has; empty before
+	machine machine
+	crashed bool   // the holder
+	call    int    // of the chain
+	chain   string // content of the object of the chain
+	gaveUp  string // initializers whose time is over
+	answer  string // that the creator has; empty before
 
 	actors  [3]actor
 	acted   string // initializers whose change was accepted, in order
@@ -68,7 +60,9 @@ type world struct {
 func chainOf() []string { return []string{"a", "b"} }
 
 func newWorld(v *variant) world {
-	w := world{variant: v, holder: creating, deleter: true, actors: [3]actor{{names: "a", left: 2}, {names: "a", left: 2}, {names: "bx", left: 2}}}
+	w := world{variant: v, deleter: true, actors: [3]actor{{names: "a", left: 2}, {names: "a", left: 2}, {names: "bx", left: 2}}}
+	w.machine.base = &initializerv1.StagedObject{Uid: "ours", ReviewUid: "r1"}
+	w.begin()
 	if v.hosted {
 		w.actors[0].left, w.actors[1].left = 0, 0
 	}
@@ -87,10 +81,17 @@ func (w *world) key() string {
 		add(o.GetUid(), o.GetResourceVersion(), strings.Join(o.GetPending(), ""), o.GetResult().GetMessage(), string(o.GetObject().GetRaw()))
 	}
 	show(w.object)
-	show(w.seen)
-	add(w.holder, w.chain, strings.Join(w.before, ""), w.gaveUp, w.answer, w.acted, w.refused)
-	k = append(k, byte('0'+w.version), byte('0'+w.turn))
-	k = strconv.AppendBool(strconv.AppendBool(k, w.foreign), w.deleter)
+	m := &w.machine
+	show(m.seen)
+	show(m.there)
+	add(w.chain, strings.Join(m.names, ""), w.gaveUp, w.answer, w.acted, w.refused)
+	if t := m.turn; t != nil {
+		add("turn", fmt.Sprint(t.calls[0].over, t.ready, t.moved, t.asked, t.err))
+	}
+	k = append(k, byte('0'+w.version), byte('0'+w.call))
+	for _, is := range []bool{w.foreign, w.deleter, w.crashed, m.leased, m.released, m.revoked, m.gone} {
+		k = strconv.AppendBool(k, is)
+	}
 	actors := w.actors
 	if a, b := actors[0], actors[1]; a.left > b.left || a.left == b.left && a.read.GetResourceVersion() > b.read.GetResourceVersion() {
 		actors[0], actors[1] = b, a // replicas are alike
@@ -128,6 +129,11 @@ func (w *world) next() map[string]world {
 	all := map[string]world{}
 	step := func(name string, do func(*world)) {
 		c := *w
+		if t := w.machine.turn; t != nil {
+			copied := *t
+			copied.calls = slices.Clone(t.calls)
+			c.machine.turn = &copied
+		}
 		do(&c)
 		all[name] = c
 	}
@@ -138,7 +144,7 @@ func (w *world) next() map[string]world {
 	if w.deleter && w.object != nil {
 		step("delete", func(c *world) { c.object, c.deleter = nil, false })
 	}
-	if w.object == nil && !w.foreign && w.holder != creating {
+	if w.object == nil && !w.foreign && w.machine.leased {
 		step("another review", func(c *world) {
 			c.foreign = true
 			c.put("", &initializerv1.StagedObject{Uid: "foreign", ReviewUid: "r2", Pending: chainOf(), Object: &admissionv1.Object{Raw: content("")}})
@@ -147,37 +153,91 @@ func (w *world) next() map[string]world {
 	return all
 }
 
+// begin begins the turn of the next initializer of the chain.
+func (w *world) begin() {
+	names := chainOf()[w.call:]
+	w.machine.turn = &turn{object: content(w.chain), pending: names, calls: []turnCall{{pending: names}}, hosts: w.variant.hosted && w.call == 0}
+}
+
+// holderSteps are the action that the machine asks for, with each result that it may have, and the ends of its call from outside.
 func (w *world) holderSteps(step func(string, func(*world))) {
-	switch w.holder {
-	case creating:
-		step("create", func(c *world) {
-			c.put("", &initializerv1.StagedObject{Uid: "ours", ReviewUid: "r1", Pending: chainOf(), Object: &admissionv1.Object{Raw: content("")}})
-			c.seen, c.before, c.holder = c.object, chainOf(), waiting
-		})
-	case waiting:
-		step("observe", (*world).observe)
-		step("give up", (*world).giveUp)
-		if w.variant.hosted && w.turn == 0 {
-			step("host answers", func(c *world) { c.acted += "a"; c.advance(c.chain + "a") })
-		}
-	case syncing:
-		step("sync", (*world).sync)
-	case releasing:
-		step("release", func(c *world) { c.end(); c.holder = done })
-	case crashed:
+	if w.crashed {
 		if w.ours() {
 			step("lease ends", (*world).end)
 		}
 		return
-	case done:
-		return
 	}
 	step("holder crashes", func(c *world) {
-		c.holder = crashed
+		c.crashed = true
 		if c.answer == "" {
 			c.answer = "error"
 		}
 	})
+	if t := w.machine.turn; t != nil && !t.calls[0].over {
+		if t.ready || t.moved {
+			step("give up", (*world).giveUp)
+		}
+		if t.asked {
+			step("host answers", func(c *world) { c.acted += "a"; c.advance(c.chain + "a") })
+		}
+	}
+	step("holder", func(c *world) { c.take(c.machine.next(time.Time{}), false) })
+	if w.machine.leased {
+		step("holder, interrupted", func(c *world) {
+			if a := c.machine.next(time.Time{}); a.step == stepUpdate {
+				c.take(a, true)
+			}
+		})
+	}
+}
+
+// take takes a step of the holder. The result of an interrupted one is lost, and the call over.
+func (w *world) take(a action, interrupted bool) {
+	m := &w.machine
+	switch a.step {
+	case stepCreate, stepUpdate:
+		switch written := w.put(a.object.GetResourceVersion(), a.object); {
+		case !written && a.step == stepCreate:
+			m.wrote(nil, &staged.ExistsError{Object: w.object})
+		case !written && !w.ours():
+			m.wrote(nil, staged.ErrNotFound)
+		case !written:
+			m.wrote(nil, staged.ErrConflict)
+		case interrupted:
+			m.wrote(nil, context.Canceled)
+			w.giveUp()
+		default:
+			m.wrote(w.object, nil)
+		}
+	case stepAwait:
+		switch {
+		case !w.ours():
+			m.read(nil, staged.ErrNotFound)
+		case w.object.GetResourceVersion() != m.seen.GetResourceVersion():
+			m.read(w.object, nil)
+		}
+	case stepEnd:
+		switch {
+		case m.seen.GetResult() != nil:
+			w.reply("refused")
+		case errors.Is(a.err, staged.ErrNotFound):
+			w.reply("deleted")
+		case a.err != nil:
+			w.reply("error")
+		default:
+			w.advance(marksOf(m.seen))
+		}
+	case stepOver:
+		if w.answer == "" {
+			w.begin()
+		}
+	case stepRevoke:
+		w.end()
+		m.revoked = true
+	case stepGone:
+		m.gone = true
+	case stepNone, stepAsk, stepRemove:
+	}
 }
 
 // end ends the lease of our object.
@@ -187,27 +247,14 @@ func (w *world) end() {
 	}
 }
 
-func (w *world) reply(answer string) { w.answer, w.holder = answer, releasing }
-
-// observe is a change, or the state, that the watch brings.
-func (w *world) observe() {
-	if !w.ours() {
-		w.reply("deleted")
-		return
-	}
-	w.seen = w.object
-	switch Progress(w.seen, chainOf()[w.turn:]) {
-	case Refused:
-		w.reply("refused")
-	case Initialized:
-		w.advance(marksOf(w.seen))
-	case Waiting:
-	}
+// reply gives the creator its answer, and releases the hold.
+func (w *world) reply(answer string) {
+	w.answer, w.machine.released, w.machine.turn.calls[0].over = answer, true, true
 }
 
 // giveUp is the end of the time of a call.
 func (w *world) giveUp() {
-	name := chainOf()[w.turn]
+	name := chainOf()[w.call]
 	w.gaveUp += name
 	if w.variant.ignore[name] {
 		w.advance(w.chain)
@@ -218,29 +265,9 @@ func (w *world) giveUp() {
 
 // advance goes on with the next initializer of the chain.
 func (w *world) advance(content string) {
-	w.chain, w.turn, w.holder = content, w.turn+1, syncing
-	if w.turn == len(chainOf()) {
+	w.chain, w.call, w.machine.turn.calls[0].over = content, w.call+1, true
+	if w.call == len(chainOf()) {
 		w.reply("ok")
-	}
-}
-
-// sync is the begin of the call of an initializer.
-func (w *world) sync() {
-	names := Names{Before: w.before, Now: chainOf()[w.turn:]}
-	if Acted(w.seen, names) {
-		w.holder = waiting
-		return
-	}
-	next, err := Sync(w.seen, content(w.chain), names, time.Time{})
-	switch {
-	case err != nil:
-		w.reply("refused")
-	case w.put(w.seen.GetResourceVersion(), next):
-		w.seen, w.before, w.holder = w.object, names.Now, waiting
-	case !w.ours():
-		w.reply("deleted")
-	default:
-		w.seen = w.object // and again
 	}
 }
 
@@ -287,11 +314,11 @@ func (w *world) update(i int, change Change) {
 	}
 }
 
-// wrong returns the invariant that the state breaks: empty if all is well.
+// wrong is an invariant that does not hold; empty if all hold.
 func (w *world) wrong() string {
 	acted := func(name string) bool { return strings.Contains(w.acted, name) }
 	over := func(name string) bool { return strings.Contains(w.gaveUp, name) }
-	ended := w.holder == done || w.holder == crashed
+	ended := w.machine.gone || w.crashed
 	for _, name := range []string{"a", "b", "x"} {
 		if strings.Count(w.acted, name) > 1 {
 			return name + " has acted twice"
@@ -307,7 +334,7 @@ func (w *world) wrong() string {
 		return "x has acted before a"
 	case strings.Contains(w.acted, "bx"):
 		return "x has acted after b"
-	case w.holder == done && w.ours():
+	case w.machine.gone && w.ours():
 		return "the object is staged after the end of its hold"
 	case ended && w.answer == "":
 		return "the creator has no answer"
@@ -315,7 +342,7 @@ func (w *world) wrong() string {
 		return w.refused + " has refused the object, and the creator is not told"
 	case w.answer == "refused" && w.refused == "":
 		return "nobody has refused the object"
-	case w.foreign && w.object.GetUid() == "foreign" && w.object.GetResourceVersion() == w.seen.GetResourceVersion():
+	case w.foreign && w.object.GetUid() == "foreign" && w.object.GetResourceVersion() == w.machine.seen.GetResourceVersion():
 		return "the holder has written the object of another review"
 	}
 	if w.answer == "ok" {

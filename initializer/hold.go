@@ -1,47 +1,61 @@
 package initializer
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/initializer/staged"
 )
 
 // Hold is the staged object of one held review. It makes calls of initializers, some of which may act at the same time. Its methods may be
 // called concurrently.
+//
+// A machine decides the steps. One goroutine takes them, while there are any; the methods and the hosts tell the machine about calls that are over.
 type Hold struct {
 	stager     *Stager
 	slot, room *memory.Reservation
-	name       stagedName
-	until      time.Time // end of the review
+	until      time.Time     // end of the review
+	gone       chan struct{} // closed when the object is gone, and the slot free
 
-	turns chan struct{} // holds a token while a turn uses the fields below
-	// Of that turn.
-	base  *initializerv1.StagedObject // the staged object without its content and its pending initializers
-	lease staged.LeaseID              // 0 while nothing is staged
-	leave func()                      // ends the renewal of lease
-	names []string                    // pending initializers that were staged last, without those that initializers have added
-	bytes int64                       // of room
+	// Of the goroutine.
+	lease staged.LeaseID // 0 while nothing is staged
+	leave func()         // ends the renewal of lease
 
-	mu      sync.Mutex
-	seen    *initializerv1.StagedObject // the staged object as it was written or read last; nil before; written by that turn
-	calls   map[*call]struct{}          // that are not done
-	outcome string                      // of the last call
-	renewed time.Time                   // when the lease was granted or renewed last
-	ended   bool                        // Release was called
+	mu       sync.Mutex // guards the fields below
+	machine  machine
+	turns    []*heldTurn     // the first one is the machine's
+	stepping bool            // the goroutine runs
+	bytes    int64           // of room
+	outcome  string          // of the last call
+	renewed  time.Time       // when the lease was granted or renewed last
+	releases context.Context //nolint:containedctx // of the first Release
+}
 
-	gone chan struct{} // closed when the object is gone, and the slot free
+// heldTurn is a turn of the machine with its callers.
+type heldTurn struct {
+	turn
+
+	callers []*call
+	ask     func(i int, done func(review.Result)) (cancel func()) // nil without hosts
+	ctx     context.Context                                       //nolint:containedctx // ends with the turn
+	stop    context.CancelFunc
+	begun   time.Time
+	queued  time.Duration // how long it took until the initializers could act; 0 before
+}
+
+// call is a call of a turn with its caller.
+type call struct {
+	turn  *heldTurn
+	state *turnCall
+	unask func()         // ends the call of the hosts; nil before they are asked
+	asked *review.Timing // of the hosts, once their call has ended
+	done  func(review.Result)
+	ended chan struct{} // closed when done has returned
 }
 
 // Start asks the initializers of calls to act on an object, at the same time. pending are these initializers and those behind them, in
@@ -59,47 +73,231 @@ func (h *Hold) Start(
 	ctx context.Context, calls []review.Call, object []byte, pending []string,
 	ask func(i int, done func(review.Result)) (cancel func()), done func(i int, r review.Result),
 ) (cancel func(i int)) {
-	t := &turn{hold: h, object: object, pending: pending, ask: ask, begun: time.Now()}
+	t := &heldTurn{turn: turn{object: object, pending: pending, hosts: ask != nil}, ask: ask, begun: time.Now()}
 	latest := calls[0].Deadline
-	for _, c := range calls {
+	t.calls = make([]turnCall, len(calls))
+	for i, c := range calls {
 		if c.Deadline.After(latest) {
 			latest = c.Deadline
 		}
-	}
-	ctx, t.stop = context.WithDeadline(context.WithoutCancel(ctx), latest)
-	t.left.Store(int32(len(calls)))
-	for i, c := range calls {
-		over, end := context.WithCancel(context.WithoutCancel(ctx))
-		t.calls = append(t.calls, &call{
-			turn: t, pending: pending[max(0, slices.Index(pending, c.Hook.ID.Pending())):], over: over, end: end,
-			done: func(r review.Result) { done(i, r) },
+		t.calls[i].pending = pending[max(0, slices.Index(pending, c.Hook.ID.Pending())):]
+		t.callers = append(t.callers, &call{
+			turn: t, state: &t.calls[i], done: func(r review.Result) { done(i, r) }, ended: make(chan struct{}),
 		})
 	}
-	if !h.add(t) {
-		t.cancel()
+	t.ctx, t.stop = context.WithDeadline(context.WithoutCancel(ctx), latest)
+	h.mu.Lock()
+	if large := h.stager.tooLarge(h.machine.base.GetKey().GetCluster(), len(object)); large != nil {
+		t.err = large
+	}
+	released := h.machine.released
+	if !released {
+		h.turns = append(h.turns, t)
+		h.wake()
+	}
+	h.mu.Unlock()
+	if released {
+		h.cancelAll(t)
 	} else {
-		h.stager.running.Go(func() {
-			defer t.stop()
-			t.run(ctx)
-		})
+		context.AfterFunc(t.ctx, func() { h.expire(t) })
 	}
-	return func(i int) { t.calls[i].cancel() }
+	return func(i int) { h.cancel(t.callers[i]) }
 }
 
-// add counts calls that begin; false once the hold is released.
-func (h *Hold) add(t *turn) bool {
+// wake has the goroutine take the next steps. It needs mu.
+func (h *Hold) wake() {
+	if !h.stepping {
+		h.stepping = true
+		h.stager.running.Go(h.run)
+	}
+}
+
+// run takes steps until there are none.
+func (h *Hold) run() {
+	for {
+		h.mu.Lock()
+		if h.machine.turn == nil && len(h.turns) > 0 {
+			h.machine.turn = &h.turns[0].turn
+		}
+		a := h.machine.next(h.stager.options.Now())
+		var t *heldTurn
+		if len(h.turns) > 0 {
+			t = h.turns[0]
+			if t.ready && t.queued == 0 {
+				t.queued = max(1, time.Since(t.begun))
+			}
+		}
+		h.stepping = a.step != stepNone
+		h.mu.Unlock()
+		if a.step == stepNone {
+			return
+		}
+		h.take(a, t)
+	}
+}
+
+// take takes a step. The turn is nil only for the steps that end the hold.
+func (h *Hold) take(a action, t *heldTurn) {
+	store := h.stager.options.Store
+	switch a.step {
+	case stepCreate:
+		begun := time.Now()
+		written, lease, err := store.Create(t.ctx, a.object, leaseTTL)
+		if err == nil {
+			h.keep(t.ctx, lease, begun)
+		}
+		h.report(func(m *machine) { m.wrote(written, err) })
+	case stepUpdate:
+		written, err := store.Update(t.ctx, a.object.GetKey(), a.object.GetResourceVersion(), a.object)
+		h.report(func(m *machine) { m.wrote(written, err) })
+	case stepRemove:
+		_, err := store.Delete(t.ctx, a.object.GetKey(), a.object.GetUid(), "")
+		h.report(func(m *machine) { m.removed(err) })
+	case stepAwait:
+		o, err := store.Wait(t.ctx, h.known())
+		h.report(func(m *machine) { m.read(o, err) })
+	case stepAsk:
+		for i, x := range t.callers {
+			h.askHosts(i, x)
+		}
+	case stepEnd:
+		for _, i := range a.calls {
+			h.end(t.callers[i], func() (review.Result, string) { return h.result(t.callers[i], a.err) })
+		}
+	case stepOver:
+		t.stop()
+		h.mu.Lock()
+		h.turns = h.turns[1:]
+		h.mu.Unlock()
+	case stepRevoke:
+		h.revoke()
+		h.report(func(m *machine) { m.revoked = true })
+	case stepGone:
+		h.report(func(m *machine) { m.gone = true })
+		h.stager.metrics.end(h)
+		h.room.Release()
+		h.slot.Release()
+		close(h.gone)
+	case stepNone:
+	}
+}
+
+// report tells the machine the result of a step, and accounts for the size of the staged object.
+func (h *Hold) report(tell func(*machine)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended {
-		return false
+	tell(&h.machine)
+	if h.machine.seen == nil || h.machine.gone {
+		return
 	}
-	if h.calls == nil {
-		h.calls = map[*call]struct{}{}
+	size := int64(len(h.machine.seen.GetObject().GetRaw()))
+	h.room.Charge(size - h.bytes)
+	h.room.Shrink(h.bytes - size)
+	h.bytes = size
+}
+
+// revoke deletes the object.
+func (h *Hold) revoke() {
+	h.leave()
+	h.mu.Lock()
+	ctx, cancel := context.WithTimeout(h.releases, releaseTimeout)
+	h.mu.Unlock()
+	defer cancel()
+	for ctx.Err() == nil {
+		err := h.stager.options.Store.Revoke(ctx, h.lease)
+		if err == nil {
+			return
+		}
+		h.stager.options.Logger.Warn("the staged object of a review that has ended is not deleted yet", "uid", h.machine.base.GetReviewUid(), "error", err)
 	}
-	for _, x := range t.calls {
-		h.calls[x] = struct{}{}
+}
+
+// askHosts asks the hosts of an initializer, call i of its turn, unless the call is over.
+func (h *Hold) askHosts(i int, x *call) {
+	if h.over(x) {
+		return
 	}
-	return true
+	unask := x.turn.ask(i, func(r review.Result) { h.answered(x, r) })
+	h.mu.Lock()
+	x.unask = unask
+	over := x.state.over
+	h.mu.Unlock()
+	if over {
+		unask()
+	}
+}
+
+// over reports whether a call is over.
+func (h *Hold) over(x *call) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return x.state.over
+}
+
+// answered ends a call with the result of its hosts, unless it is over.
+func (h *Hold) answered(x *call, r review.Result) {
+	h.mu.Lock()
+	r.Timing.Queued += x.turn.queued
+	x.asked, x.unask = &r.Timing, nil
+	over := x.state.over
+	h.mu.Unlock()
+	if !over {
+		h.end(x, func() (review.Result, string) { return r, outcomeAnswered })
+	}
+}
+
+// cancel ends a call without a verdict.
+func (h *Hold) cancel(x *call) {
+	h.end(x, func() (review.Result, string) {
+		r := review.Cancelled()
+		r.Timing = h.timing(x)
+		return r, outcomeCancelled
+	})
+}
+
+// cancelAll ends the calls of a turn without a verdict.
+func (h *Hold) cancelAll(t *heldTurn) {
+	for _, x := range t.callers {
+		h.cancel(x)
+	}
+}
+
+// expire ends the calls of a turn whose time is over before it was its turn.
+func (h *Hold) expire(t *heldTurn) {
+	h.mu.Lock()
+	waits := len(h.turns) > 0 && h.turns[0] != t
+	h.mu.Unlock()
+	if !waits {
+		return
+	}
+	for _, x := range t.callers {
+		h.end(x, func() (review.Result, string) { return h.result(x, t.ctx.Err()) })
+	}
+}
+
+// end ends a call with a result, once the call of its hosts has ended. It returns when done was called. The last call ends the step that its turn is at.
+func (h *Hold) end(x *call, result func() (review.Result, string)) {
+	h.mu.Lock()
+	over := x.state.over
+	x.state.over = true
+	unask, last := x.unask, len(x.turn.left()) == 0
+	h.mu.Unlock()
+	if over {
+		<-x.ended
+		return
+	}
+	if unask != nil {
+		unask()
+	}
+	r, outcome := result()
+	h.mu.Lock()
+	h.outcome = outcome
+	h.mu.Unlock()
+	if last {
+		x.turn.stop()
+	}
+	x.done(r)
+	close(x.ended)
 }
 
 // Staged returns uid and resource version of the staged object as it is known here; empty before it was staged.
@@ -112,287 +310,29 @@ func (h *Hold) Staged() (uid, resourceVersion string) {
 func (h *Hold) known() *initializerv1.StagedObject {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.seen
-}
-
-// see remembers the staged object, and accounts for its size.
-func (h *Hold) see(o *initializerv1.StagedObject) {
-	size := int64(len(o.GetObject().GetRaw()))
-	h.room.Charge(size - h.bytes)
-	h.room.Shrink(h.bytes - size)
-	h.bytes = size
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = o
+	return h.machine.seen
 }
 
 // Release ends the hold. It returns when the object is deleted, or when ctx ends: then that goes on in the background for a while, and
 // at last the lease of the object lapses. It may be called several times.
 func (h *Hold) Release(ctx context.Context) {
 	h.mu.Lock()
-	first, calls := !h.ended, slices.Collect(maps.Keys(h.calls))
-	h.ended = true
+	first, turns := !h.machine.released, slices.Clone(h.turns)
+	h.machine.released = true
+	if first {
+		h.releases = context.WithoutCancel(ctx)
+	}
 	h.mu.Unlock()
 	if first {
-		for _, x := range calls {
-			x.cancel()
+		for _, t := range turns {
+			h.cancelAll(t)
 		}
-		h.stager.running.Go(func() { h.end(context.WithoutCancel(ctx)) })
+		h.mu.Lock()
+		h.wake()
+		h.mu.Unlock()
 	}
 	select {
 	case <-h.gone:
 	case <-ctx.Done():
-	}
-}
-
-// end deletes the object, and frees the slot.
-func (h *Hold) end(ctx context.Context) {
-	h.turns <- struct{}{} // cancelled calls give it back soon
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	if h.lease != 0 {
-		h.leave()
-	}
-	for h.lease != 0 && ctx.Err() == nil {
-		err := h.stager.options.Store.Revoke(ctx, h.lease)
-		if err == nil {
-			break
-		}
-		h.stager.options.Logger.Warn("the staged object of a review that has ended is not deleted yet", "uid", h.base.GetReviewUid(), "error", err)
-	}
-	h.stager.metrics.end(h)
-	h.room.Release()
-	h.slot.Release()
-	close(h.gone)
-}
-
-// turn is calls of initializers that act at the same time: of one, mostly.
-type turn struct {
-	hold    *Hold
-	object  []byte
-	pending []string // of the first call, and of those behind it
-	ask     func(i int, done func(review.Result)) (cancel func())
-	calls   []*call
-	left    atomic.Int32       // calls that are not done
-	stop    context.CancelFunc // ends the turn
-	begun   time.Time
-	staged  atomic.Int64 // how long it took until the initializers could act, in ns; 0 before
-}
-
-// call is one call of an initializer.
-type call struct {
-	turn    *turn
-	pending []string        // its initializer, and those behind it
-	over    context.Context //nolint:containedctx // ends with the call
-	end     context.CancelFunc
-
-	ending atomic.Bool // the result of the hosts does not count any more
-	asking sync.Mutex
-	unask  func()                        // ends the call of the hosts; nil before they are asked
-	asked  atomic.Pointer[review.Timing] // of their call, once it has ended
-
-	finished sync.Once
-	done     func(review.Result)
-}
-
-// cancel ends the calls without a verdict.
-func (t *turn) cancel() {
-	for _, x := range t.calls {
-		x.cancel()
-	}
-}
-
-// cancel ends the call without a verdict.
-func (x *call) cancel() {
-	r := review.Cancelled()
-	r.Timing = x.timing()
-	x.finish(r, outcomeCancelled)
-}
-
-// finish calls done, once. The last call ends the turn.
-func (x *call) finish(r review.Result, outcome string) {
-	x.finished.Do(func() {
-		h := x.turn.hold
-		h.mu.Lock()
-		delete(h.calls, x)
-		h.outcome = outcome
-		h.mu.Unlock()
-		x.end()
-		if x.turn.left.Add(-1) == 0 {
-			x.turn.stop()
-		}
-		x.done(r)
-	})
-}
-
-// askHosts asks the hosts of the initializer, call i of the turn, unless the call is over. The end of the call ends that.
-func (x *call) askHosts(i int) {
-	x.asking.Lock()
-	defer x.asking.Unlock()
-	if x.over.Err() != nil {
-		return
-	}
-	x.unask = x.turn.ask(i, func(r review.Result) {
-		r.Timing.Queued += time.Duration(x.turn.staged.Load())
-		x.asked.Store(&r.Timing)
-		if !x.ending.Load() {
-			x.finish(r, outcomeAnswered)
-		}
-	})
-	context.AfterFunc(x.over, x.unask)
-}
-
-// hostTiming ends the call of the hosts, whose result does not count any more, and returns its timing; nil if they were not asked.
-func (x *call) hostTiming() *review.Timing {
-	x.ending.Store(true)
-	x.asking.Lock()
-	cancel := x.unask
-	x.asking.Unlock()
-	if cancel == nil {
-		return nil
-	}
-	cancel()
-	return x.asked.Load()
-}
-
-// run stages the object, and waits for its initializers.
-func (t *turn) run(ctx context.Context) {
-	h := t.hold
-	var err error
-	select {
-	case h.turns <- struct{}{}:
-		defer func() { <-h.turns }()
-		if err = t.stage(ctx); err == nil {
-			t.staged.Store(int64(time.Since(t.begun)))
-			for i, x := range t.calls {
-				if t.ask != nil {
-					x.askHosts(i)
-				}
-			}
-			err = t.wait(ctx)
-		}
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	for _, x := range t.calls {
-		if x.over.Err() == nil {
-			x.finish(x.result(ctx, err))
-		}
-	}
-}
-
-// stage has the object staged for the initializer to act on. Without an error the initializer may have acted already.
-func (t *turn) stage(ctx context.Context) error {
-	h, now := t.hold, t.hold.stager.options.Now
-	if large := h.stager.tooLarge(h.base.GetKey().GetCluster(), len(t.object)); large != nil {
-		return large
-	}
-	if h.lease == 0 {
-		return h.create(ctx, t)
-	}
-	for names := (Names{Before: h.names, Now: t.pending, Together: len(t.calls)}); !Acted(h.seen, names); {
-		next, err := Sync(h.seen, t.object, names, now())
-		if err != nil {
-			return err
-		}
-		asked := max(next.GetTogether(), 1) == max(h.seen.GetTogether(), 1) && slices.Equal(next.GetPending(), h.seen.GetPending())
-		if asked && same(t.object, h.seen.GetObject().GetRaw()) {
-			h.names = t.pending
-			return nil
-		}
-		written, err := h.stager.options.Store.Update(ctx, h.base.GetKey(), h.seen.GetResourceVersion(), next)
-		if err == nil {
-			h.names = t.pending
-			h.see(written)
-			return nil
-		}
-		if !errors.Is(err, staged.ErrConflict) {
-			return err
-		}
-		if err := h.next(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// same reports whether two objects are equal.
-func same(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	patch, err := conversion.DiffPatch(a, b)
-	return err == nil && patch == nil
-}
-
-// create stages the object for the first time. It deletes an object of the same review that another dispatcher has staged.
-func (h *Hold) create(ctx context.Context, t *turn) error {
-	store, names := h.stager.options.Store, 1
-	for {
-		o := with(h.base)
-		o.Object, o.Pending, o.Waiting = &admissionv1.Object{Raw: t.object}, t.pending, o.Created
-		o.Together = uint32(len(t.calls))
-		begun := time.Now()
-		written, lease, err := store.Create(ctx, o, leaseTTL)
-		if err == nil {
-			h.names = t.pending
-			h.see(written)
-			h.keep(ctx, lease, begun)
-			return nil
-		}
-		var exists *staged.ExistsError
-		if !errors.As(err, &exists) {
-			return err
-		}
-		refused := Create(exists.Object, h.base.GetReviewUid())
-		switch {
-		case refused == nil:
-			_, err := store.Delete(ctx, h.base.GetKey(), exists.Object.GetUid(), "")
-			if err != nil && !errors.Is(err, staged.ErrNotFound) && !errors.Is(err, staged.ErrConflict) {
-				return err
-			}
-		case h.name.generated() && names < maxNames:
-			names++
-			h.base = with(h.base)
-			h.base.Key = renamed(h.base.GetKey(), h.name.next())
-		default:
-			return &existsError{exists.Object, refused}
-		}
-	}
-}
-
-// renamed returns a key with another name.
-func renamed(k *initializerv1.StagedKey, name string) *initializerv1.StagedKey {
-	return &initializerv1.StagedKey{Cluster: k.GetCluster(), Resource: k.GetResource(), Namespace: k.GetNamespace(), Name: name}
-}
-
-// next waits for the next change of the object by another writer.
-func (h *Hold) next(ctx context.Context) error {
-	o, err := h.stager.options.Store.Wait(ctx, h.seen)
-	if err == nil {
-		h.see(o)
-	}
-	return err
-}
-
-// wait waits until all initializers have acted, and ends the calls of those that have.
-func (t *turn) wait(ctx context.Context) error {
-	for {
-		waiting := false
-		for _, x := range t.calls {
-			switch {
-			case x.over.Err() != nil:
-			case Progress(t.hold.seen, x.pending) == Waiting:
-				waiting = true
-			default:
-				x.finish(x.result(ctx, nil))
-			}
-		}
-		if !waiting {
-			return nil
-		}
-		if err := t.hold.next(ctx); err != nil {
-			return err
-		}
 	}
 }

@@ -179,14 +179,14 @@ func (s *Stager) Stage(r *review.Request) (*Hold, error) {
 		until = now.Add(longestReview)
 	}
 	return &Hold{
-		stager: s, slot: slot, room: room, bytes: int64(size), name: name, until: until, turns: make(chan struct{}, 1), gone: make(chan struct{}),
-		base: &initializerv1.StagedObject{
+		stager: s, slot: slot, room: room, bytes: int64(size), until: until, gone: make(chan struct{}),
+		machine: machine{name: name, base: &initializerv1.StagedObject{
 			Key: &initializerv1.StagedKey{
 				Cluster: a.GetCluster(), Resource: cmp.Or(a.GetRequestResource(), a.GetResource()), Namespace: a.GetNamespace(), Name: name.next(),
 			},
 			Uid: uuid.NewString(), Creator: a.GetUserInfo(), Kind: a.GetKind(), Created: timestamppb.New(now), Expires: timestamppb.New(until),
 			ReviewUid: a.GetUid(), DispatcherId: s.options.ID,
-		},
+		}},
 	}, nil
 }
 

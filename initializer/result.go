@@ -38,13 +38,13 @@ type existsError struct {
 func (e *existsError) Error() string { return e.reason.Error() }
 
 // result is the result of a call without a verdict of a host, whose wait has ended with err.
-func (x *call) result(ctx context.Context, err error) (r review.Result, outcome string) {
+func (h *Hold) result(x *call, err error) (r review.Result, outcome string) {
 	defer func() {
-		if r.Timing = x.timing(); r.Verdict != nil {
+		if r.Timing = h.timing(x); r.Verdict != nil {
 			r.Timing.Instance = "" // no host has given it
 		}
 	}()
-	h := x.turn.hold
+	ctx, pending := x.turn.ctx, x.state.pending
 	o := h.known() // a call may end before its turn
 	var exists *existsError
 	var full *FullError
@@ -54,11 +54,11 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	case o.GetResult() != nil:
 		return denied(proto.CloneOf(o.GetResult())), outcomeRefused
 	case err == nil:
-		return x.initialized(o)
+		return initialized(x, o)
 	case errors.Is(err, staged.ErrNotFound) && h.lapsed():
 		err = errLapsed
 	case errors.Is(err, staged.ErrNotFound):
-		return denied(deleted(h.base.GetKey())), outcomeDeleted
+		return denied(deleted(o.GetKey())), outcomeDeleted
 	case errors.As(err, &exists):
 		return denied(alreadyExists(exists)), outcomeExists
 	case errors.As(err, &over):
@@ -72,7 +72,7 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 	case errors.Is(err, staged.ErrUnavailable):
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return review.Fail(review.FailureTimeout, "initializer %q has not acted in time on uid %q, resource version %q",
-			NameOf(x.pending[0]), o.GetUid(), o.GetResourceVersion()), outcomeCancelled
+			NameOf(pending[0]), o.GetUid(), o.GetResourceVersion()), outcomeCancelled
 	case ctx.Err() != nil:
 		return review.Cancelled(), outcomeCancelled
 	}
@@ -80,10 +80,10 @@ func (x *call) result(ctx context.Context, err error) (r review.Result, outcome 
 }
 
 // initialized is the verdict of an initializer that has acted: the difference between the object that it was given and the staged one.
-func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string) {
+func initialized(x *call, o *initializerv1.StagedObject) (review.Result, string) {
 	patch, err := conversion.DiffPatch(x.turn.object, o.GetObject().GetRaw())
 	if err != nil {
-		return review.Fail(review.FailureBadAnswer, "the object that initializer %q has left: %w", NameOf(x.pending[0]), err), outcomeFailed
+		return review.Fail(review.FailureBadAnswer, "the object that initializer %q has left: %w", NameOf(x.state.pending[0]), err), outcomeFailed
 	}
 	verdict := &admissionv1.AdmissionResponse{Allowed: true, Patch: patch}
 	if patch != nil {
@@ -94,18 +94,19 @@ func (x *call) initialized(o *initializerv1.StagedObject) (review.Result, string
 
 // timing splits the time of a call that has ended: until the object was staged, and since. If hosts were asked, their timing names the
 // instance that had the call.
-func (x *call) timing() review.Timing {
-	now := time.Since(x.turn.begun)
-	staged := time.Duration(x.turn.staged.Load())
-	if staged == 0 {
+func (h *Hold) timing(x *call) review.Timing {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, ready, o := time.Since(x.turn.begun), x.turn.queued, h.machine.seen
+	if ready == 0 {
 		return review.Timing{Queued: now}
 	}
-	t := review.Timing{Queued: staged, Host: now - staged}
-	if asked := x.hostTiming(); asked != nil {
-		t = *asked
+	t := review.Timing{Queued: ready, Host: now - ready}
+	if x.asked != nil {
+		t = *x.asked
 	}
 	t.Staged = &review.Staged{}
-	t.Staged.UID, t.Staged.ResourceVersion = x.turn.hold.Staged()
+	t.Staged.UID, t.Staged.ResourceVersion = o.GetUid(), o.GetResourceVersion()
 	return t
 }
 
