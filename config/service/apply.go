@@ -27,6 +27,9 @@ const (
 	MaxApplyCompileTime = 10 * time.Second
 )
 
+// applying is the line of the apply that is decided, for which the next ones wait: its author may rest from other calls meanwhile.
+const applying = "apply"
+
 // Apply implements configv1.ConfigServiceServer.
 func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
 	leave, err := s.enter(ctx)
@@ -47,7 +50,7 @@ func (s *Service) apply(
 		return nil, err
 	}
 	defer applied()
-	done, err := s.work.wait(ctx, caller, nil)
+	done, err := s.shared.wait(ctx, applying, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +61,7 @@ func (s *Service) apply(
 	}
 	var plan *applyPlan
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
-		done, err := s.work.wait(ctx, caller, nil)
+		done, err := s.shared.wait(ctx, applying, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -67,12 +67,19 @@ func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
 		if waited, err := call(t.Context(), "a", time.Minute); waited != 0 || err != nil {
 			t.Fatal(waited, err)
 		}
+		shared := queue.apart()
 		again := make(chan time.Duration)
 		go func() { waited, _ := call(t.Context(), "a", 0); again <- waited }()
 		synctest.Wait()
 		if waited, err := call(t.Context(), "b", time.Second); waited != 0 || err != nil {
 			t.Errorf("another identity: %v, %v", waited, err)
 		}
+		begun := time.Now()
+		done, err := shared.wait(t.Context(), "a", nil)
+		if err != nil || time.Since(begun) != 0 {
+			t.Errorf("shared work waits for %v: %v", time.Since(begun), err)
+		}
+		done()
 		gone, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if waited, err := call(gone, "a", 0); waited != time.Second || err == nil {

@@ -27,6 +27,11 @@ func newTurns() *turns {
 	return &turns{all: make(chan struct{}, 1), lines: map[string]*line{}}
 }
 
+// apart returns turns with lines of their own in the same common queue.
+func (q *turns) apart() *turns {
+	return &turns{all: q.all, lines: map[string]*line{}}
+}
+
 // wait returns when a call of an identity may work; done ends its turn. An identity that pace holds back, unless that is nil, does not enter the common
 // queue. The error is that of ctx, as a status.
 func (q *turns) wait(ctx context.Context, identity string, pace *pace) (done func(), err error) {

@@ -97,6 +97,7 @@ type Service struct {
 	roles    *roleCache
 	applies  *turns // one apply at a time is decided, so that the store has not moved meanwhile
 	work     *turns // one call at a time occupies a processor
+	shared   *turns // the same for work that callers share, which none of them holds up by its rest
 	pace     *pace  // of the work
 
 	watching chan struct{} // held while watched is read and made
@@ -134,10 +135,11 @@ func New(o Options) (*Service, error) {
 		return nil, err
 	}
 	stopping := make(chan struct{})
+	work := newTurns()
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
-		roles: newRoleCache(), applies: newTurns(), work: newTurns(), pace: newPace(), watching: make(chan struct{}, 1),
+		roles: newRoleCache(), applies: newTurns(), work: work, shared: work.apart(), pace: newPace(), watching: make(chan struct{}, 1),
 		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
 	}, nil
 }

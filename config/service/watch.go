@@ -13,8 +13,8 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// allWatches has the turn of the work that all watches share. No identity is empty.
-const allWatches = ""
+// watching is the line of the work that all watches share.
+const watching = "watch"
 
 // watched are the objects of one listing of the configuration, which all watches share: their number multiplies neither the work of a listing nor
 // the memory of the objects.
@@ -84,7 +84,7 @@ func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched,
 		return last, nil
 	}
 	// It works for all watches, and none of them need rest from it.
-	m, done, err := s.gatherInTurn(ctx, st, func(ctx context.Context) (func(), error) { return s.work.wait(ctx, allWatches, nil) })
+	m, done, err := s.gatherInTurn(ctx, st, func(ctx context.Context) (func(), error) { return s.shared.wait(ctx, watching, nil) })
 	if err != nil {
 		return nil, err
 	}
