@@ -129,12 +129,9 @@ func (w *world) next() map[string]world {
 	all := map[string]world{}
 	step := func(name string, do func(*world)) {
 		c := *w
-		if t := w.machine.turn; t != nil {
-			copied := *t
-			copied.calls = slices.Clone(t.calls)
-			c.machine.turn = &copied
-		}
+		c.machine = w.machine.clone()
 		do(&c)
+		c.settle()
 		all[name] = c
 	}
 	w.holderSteps(step)
@@ -151,6 +148,30 @@ func (w *world) next() map[string]world {
 		})
 	}
 	return all
+}
+
+// clone is a copy that shares nothing that the machine writes.
+func (m *machine) clone() machine {
+	c := *m
+	if t := m.turn; t != nil {
+		turn := *t
+		turn.calls = slices.Clone(t.calls)
+		c.turn = &turn
+	}
+	return c
+}
+
+// settle takes the steps of the holder that no other actor can see: their order among the steps of the others changes nothing.
+func (w *world) settle() {
+	for !w.crashed {
+		ahead := w.machine.clone()
+		switch ahead.next(time.Time{}).step {
+		case stepAsk, stepEnd, stepOver, stepGone:
+			w.take(w.machine.next(time.Time{}), false)
+		default:
+			return
+		}
+	}
 }
 
 // begin begins the turn of the next initializer of the chain.
@@ -340,6 +361,8 @@ func (w *world) wrong() string {
 		return "the creator has no answer"
 	case w.answer == "ok" && w.refused != "" && !over(w.refused) && (w.refused != "x" || !over("a")):
 		return w.refused + " has refused the object, and the creator is not told"
+	case w.answer == "error" && !w.crashed && (w.gaveUp == "" || w.variant.ignore[w.gaveUp[len(w.gaveUp)-1:]]):
+		return "the creator has an error, and no call that fails closed was given up"
 	case w.answer == "refused" && w.refused == "":
 		return "nobody has refused the object"
 	case w.foreign && w.object.GetUid() == "foreign" && w.object.GetResourceVersion() == w.machine.seen.GetResourceVersion():

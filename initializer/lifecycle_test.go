@@ -27,7 +27,7 @@ func object(pending ...string) *initializerv1.StagedObject {
 	}
 }
 
-// rulesOf are the rules for a caller who is granted initializers. There are initializers a to z.
+// rulesOf returns the rules of a caller who may act as the granted initializers. Initializers a to z are configured.
 func rulesOf(granted ...string) Rules {
 	return Rules{
 		Granted:        func(name string) bool { return slices.Contains(granted, name) },

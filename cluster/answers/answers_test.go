@@ -144,6 +144,18 @@ func TestAnAnswerWithOneObjectIsAsLargeAsAnObject(t *testing.T) {
 	}
 }
 
+// TestTheMetadataOfANamespaceIsAsLargeAsAnObject asks with the header that client-go sends.
+func TestTheMetadataOfANamespaceIsAsLargeAsAnObject(t *testing.T) {
+	const before, behind = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"shop","annotations":{"a":"`, `"}}}`
+	for _, bytes := range []int{MaxObjectBytes, MaxObjectBytes + 1} {
+		body := before + strings.Repeat("a", bytes-len(before)-len(behind)) + behind
+		_, err := clientOf(t, &answering{header: typed(mediaType), body: body}).Get(t.Context(), "shop", metav1.GetOptions{})
+		if refused := err != nil && strings.Contains(err.Error(), "larger than"); refused != (bytes > MaxObjectBytes) || !refused && err != nil {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
+	}
+}
+
 func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {
 	const total = 4 << 20
 	ledger, err := memory.New(memory.Options{Total: total})

@@ -27,10 +27,10 @@ func (t Transport) bound(request *http.Request, answer *http.Response) error {
 	case request.URL.Query().Has("watch"):
 		b.most, b.mostUnit, b.mostParts, b.watch = MaxListBytes, MaxItemBytes, MaxItemParts, true
 		b.level = 2
-	case t.ItemByItem:
-		b.most, b.mostUnit, b.mostParts, b.list = MaxListBytes, MaxItemBytes, MaxItemParts, true
 	case isOfOneObject(request):
 		b.most, b.mostUnit = MaxObjectBytes, MaxObjectBytes
+	case t.ItemByItem:
+		b.most, b.mostUnit, b.mostParts, b.list = MaxListBytes, MaxItemBytes, MaxItemParts, true
 	}
 	var err error
 	if b.reservation, b.release, err = t.reservation(request.Context()); err != nil {

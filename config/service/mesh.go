@@ -80,7 +80,7 @@ func (s *Service) gather(ctx context.Context, st *storedState) (*meshState, erro
 	return s.join(st, dispatchers), nil
 }
 
-// join adds reports of dispatchers, and those of the hosts here, to the configuration.
+// join adds the reports of the dispatchers, and the hosts of this dispatcher, to the configuration.
 func (s *Service) join(st *storedState, dispatchers []etcdstore.Status) *meshState {
 	m := &meshState{storedState: st, live: s.o.Live.Configuration(), dispatchers: dispatchers, hosts: map[config.Key][]HookHosts{}}
 	m.modes = modesOf(m.live.Snapshot())

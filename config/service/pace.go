@@ -15,6 +15,7 @@ const (
 )
 
 // pace bounds the share of the time that each identity works: a generic cell rate algorithm without a clock. Its methods may be called concurrently.
+// Since one call works at a time, few identities owe rest at once.
 type pace struct {
 	mu     sync.Mutex
 	rested map[string]time.Time // by identity: when it has rested from its work

@@ -32,8 +32,8 @@ func (q *turns) apart() *turns {
 	return &turns{all: q.all, lines: map[string]*line{}}
 }
 
-// wait returns when a call of an identity may work; done ends its turn. An identity that pace holds back, unless that is nil, does not enter the common
-// queue. The error is that of ctx, as a status.
+// wait returns when a call of an identity may work; done ends its turn. With a pace, an identity that owes rest waits before it enters the common queue.
+// The error is the end of ctx, as a status.
 func (q *turns) wait(ctx context.Context, identity string, pace *pace) (done func(), err error) {
 	l := q.join(identity)
 	if err := enterQueue(ctx, l.head); err != nil {

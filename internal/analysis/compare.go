@@ -12,7 +12,7 @@ type HookChange struct {
 	After  Hook `json:"after"`
 	// Added is how much longer the mean review of the stage waits for the hook and no other.
 	Added Duration `json:"added"`
-	// Phase is the one of a call that grew most, and Grown by how much; empty if none grew.
+	// Phase is the phase of a call that grew most, and Grown its growth; empty if no phase grew.
 	Phase string   `json:"phase,omitempty"`
 	Grown Duration `json:"grown"`
 }
@@ -22,11 +22,11 @@ type Comparison struct {
 	// Before and After are the clusters at the two times.
 	Before []Cluster `json:"clustersBefore"`
 	After  []Cluster `json:"clustersAfter"`
-	// Hooks are those of either time, what got worse first: a larger share of failures, then more time that reviews wait.
+	// Hooks are the hooks of either time. The hooks that got worse come first: by their share of failures, then by the time that reviews wait.
 	Hooks []HookChange `json:"hooks"`
 }
 
-// Compared compares the report of a time with that of an earlier one.
+// Compared compares the reports of two times.
 func Compared(before, after *Report) *Comparison {
 	c := &Comparison{Before: before.Clusters, After: after.Clusters, Hooks: []HookChange{}}
 	was := map[key]Hook{}

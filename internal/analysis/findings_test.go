@@ -171,7 +171,7 @@ func toldBy(f Finding) told {
 	return t
 }
 
-// Fault is a fault of a made mesh, and what has to be found.
+// Fault is a fault of a made mesh, with the causes that analyze has to name.
 type Fault struct {
 	call   func(*madeCall)
 	review func(*madeReview)

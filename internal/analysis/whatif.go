@@ -18,7 +18,7 @@ type Figures struct {
 	P50     Duration `json:"p50"`
 	P99     Duration `json:"p99"`
 	Slowest Duration `json:"slowest"`
-	// Failed are reviews without an answer by verdicts, Denied those that were denied, and FailedOpen those that went on without a verdict.
+	// Failed counts the reviews without an answer by verdicts, Denied the denied ones, and FailedOpen the reviews that went on without a verdict.
 	Failed     uint64 `json:"failed"`
 	Denied     uint64 `json:"denied"`
 	FailedOpen uint64 `json:"failedOpen"`
@@ -26,7 +26,7 @@ type Figures struct {
 
 // Prediction has the figures of the reviews of a stage before and after a change.
 type Prediction struct {
-	// Cluster sent the reviews, for Stage; empty for those of all clusters.
+	// Cluster sent the reviews, for Stage; empty for the reviews of all clusters.
 	Cluster string `json:"cluster"`
 	Stage   string `json:"stage"`
 	// Reviews ended, Kept of them are recorded, and Replayed of these were judged again.
@@ -36,7 +36,7 @@ type Prediction struct {
 	// Before is as recorded, and After with the change.
 	Before Figures `json:"before"`
 	After  Figures `json:"after"`
-	// Allowed are reviews that would be allowed and were not, and Refused those that would not be and were.
+	// Allowed counts the reviews that would be allowed and were not, and Refused the reverse.
 	Allowed uint64 `json:"allowed"`
 	Refused uint64 `json:"refused"`
 	// EstimatedCalls, of the replayed reviews, take as long as like calls; OverdueCalls are taken to fail at their later deadline too.
@@ -50,7 +50,7 @@ type WhatIf struct {
 	Changes []string `json:"changes"`
 	// Predictions are by stage, first of all clusters and then of each.
 	Predictions []Prediction `json:"predictions"`
-	// Notes are sentences about what the predictions stand on.
+	// Notes are sentences about the records behind the predictions.
 	Notes []string `json:"notes"`
 }
 
