@@ -50,12 +50,13 @@ type heldTurn struct {
 
 // call is a call of a turn with its caller.
 type call struct {
-	turn  *heldTurn
-	state *turnCall
-	unask func()         // ends the call of the hosts; nil before they are asked
-	asked *review.Timing // of the hosts, once their call has ended
-	done  func(review.Result)
-	ended chan struct{} // closed when done has returned
+	turn   *heldTurn
+	state  *turnCall
+	asking chan struct{}  // closed when unask is known; nil unless the hosts are being asked
+	unask  func()         // ends the call of the hosts; nil before they are asked, and once they have answered
+	asked  *review.Timing // of the hosts, once their call has ended
+	done   func(review.Result)
+	ended  chan struct{} // closed when done has returned
 }
 
 // Start asks the initializers of calls to act on an object, at the same time. pending are these initializers and those behind them, in
@@ -214,31 +215,30 @@ func (h *Hold) revoke() {
 
 // askHosts asks the hosts of an initializer, call i of its turn, unless the call is over.
 func (h *Hold) askHosts(i int, x *call) {
-	if h.over(x) {
+	asking := make(chan struct{})
+	defer close(asking)
+	h.mu.Lock()
+	over := x.state.over
+	if !over {
+		x.asking = asking
+	}
+	h.mu.Unlock()
+	if over {
 		return
 	}
 	unask := x.turn.ask(i, func(r review.Result) { h.answered(x, r) })
 	h.mu.Lock()
-	x.unask = unask
-	over := x.state.over
-	h.mu.Unlock()
-	if over {
-		unask()
-	}
-}
-
-// over reports whether a call is over.
-func (h *Hold) over(x *call) bool {
-	h.mu.Lock()
 	defer h.mu.Unlock()
-	return x.state.over
+	if x.asked == nil {
+		x.asking, x.unask = nil, unask
+	}
 }
 
 // answered ends a call with the result of its hosts, unless it is over.
 func (h *Hold) answered(x *call, r review.Result) {
 	h.mu.Lock()
 	r.Timing.Queued += x.turn.queued
-	x.asked, x.unask = &r.Timing, nil
+	x.asked, x.asking, x.unask = &r.Timing, nil, nil
 	over := x.state.over
 	h.mu.Unlock()
 	if !over {
@@ -278,14 +278,20 @@ func (h *Hold) expire(t *heldTurn) {
 // end ends a call with a result, once the call of its hosts has ended. It returns when done was called. The last call ends the step that its turn is at.
 func (h *Hold) end(x *call, result func() (review.Result, string)) {
 	h.mu.Lock()
-	over := x.state.over
+	over, asking := x.state.over, x.asking
 	x.state.over = true
-	unask, last := x.unask, len(x.turn.left()) == 0
+	last := len(x.turn.left()) == 0
 	h.mu.Unlock()
 	if over {
 		<-x.ended
 		return
 	}
+	if asking != nil {
+		<-asking
+	}
+	h.mu.Lock()
+	unask := x.unask
+	h.mu.Unlock()
 	if unask != nil {
 		unask()
 	}

@@ -454,6 +454,28 @@ func TestAHostIsNoLongerAsked(t *testing.T) {
 	}
 }
 
+// A call that is cancelled while its hosts are being asked waits for them: its result names the instance that it waited for.
+func TestACallIsCancelledWhileItsHostIsBeingAsked(t *testing.T) {
+	d := newMesh(t).dispatcher(initializer.Options{})
+	to := newHost()
+	slow := func(_ int, done func(review.Result)) func() {
+		cancel := to.ask(done)
+		<-time.After(20 * time.Millisecond) // the call is cancelled meanwhile
+		return cancel
+	}
+	call := startAll(t, d.stage(podReview("prod", "r1", pod("p"))), slow, 1, pod("p"), first)[0]
+	to.request(t)
+	call.cancel()
+	select {
+	case r := <-call.result:
+		if r.Failure == nil || r.Failure.Kind != review.FailureCancelled || r.Timing.Instance != "host-1" {
+			t.Errorf("result %+v", r)
+		}
+	default:
+		t.Error("the call was not done when its cancellation returned")
+	}
+}
+
 // The names that an initializer adds are waited for within its call, unless they stand behind the next one.
 func TestInitializersAreAdded(t *testing.T) {
 	d := newMesh(t).dispatcher(initializer.Options{})
