@@ -39,7 +39,7 @@ func (c *choice) Set(word string) error {
 // Type implements [pflag.Value].
 func (c *choice) Type() string { return strings.Join(c.words, "|") }
 
-// ChoiceFlag adds a flag that takes one of a few words, and completes them. Without the flag into stays empty.
+// ChoiceFlag adds a flag that takes a word from a list, and completes it. Without the flag into stays empty.
 func ChoiceFlag(cmd *cobra.Command, into *string, name, usage string, words ...string) {
 	addChoice(cmd, &choice{into, words}, pflag.Flag{Name: name, Usage: usage})
 }

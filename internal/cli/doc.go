@@ -1,3 +1,3 @@
-// Package cli has what all commands share: how they end, where their flags come from, and the flags that several have. The
-// packages below have the commands, one package for each noun.
+// Package cli has the common parts of all commands: their exit codes, the sources of their flags, and the flags of several
+// commands. The packages below have the commands, one package for each noun.
 package cli

@@ -27,8 +27,8 @@ const (
 )
 
 // WithSettings lets every flag of a command be set in a file, and its connection flags by variables. Other flags have none:
-// an exported PORTCULLIS_DRY_RUN would change what each later command means. The command line wins over variables, and they
-// win over the file. A command that talks to a mesh also has --context, and the settings file of the user.
+// an exported PORTCULLIS_DRY_RUN would change the meaning of each later command. The command line wins over variables, and
+// they win over the file. A command that talks to a mesh also has --context, and the settings file of the user.
 func WithSettings(cmd *cobra.Command) *cobra.Command {
 	if cmd.Flags().Lookup(serverFlag) != nil {
 		cmd.Flags().String(contextFlag, "", "context of the settings file that names the mesh (default: its current-context)")
@@ -49,7 +49,7 @@ func fileFlags() []string { return []string{readyFileFlag, "ca", "cert", "key"} 
 // meshFlags name a mesh, and the certificate of its caller.
 func meshFlags() []string { return append(fileFlags(), serverFlag) }
 
-// connectionFlags are those of the mesh, its caller and the settings.
+// connectionFlags name the mesh, its caller and the settings.
 func connectionFlags() []string { return append(meshFlags(), settingsFlag, contextFlag, clusterFlag) }
 
 // SettingsFlag adds --settings.
@@ -142,7 +142,7 @@ func (s *sources) hasReadyFile() bool {
 	return f != nil && f.Changed
 }
 
-// applyVariables sets flags by their variables, but those of a mesh that a context or the command line names.
+// applyVariables sets flags by their variables, except the flags of a mesh that a context or the command line names.
 func (s *sources) applyVariables(contextChosen bool) error {
 	var errs []error
 	flags := s.cmd.Flags()
@@ -182,8 +182,8 @@ func anyCommandHas(root *cobra.Command, flag string) bool {
 		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return anyCommandHas(c, flag) })
 }
 
-// applyFile sets the flags that nothing else has set. One file serves all commands: a flag that only another command has is left
-// aside, and one that none has is an error.
+// applyFile sets the flags that nothing else has set. One file serves all commands: it leaves aside the flags of other commands,
+// and an unknown flag is an error.
 func (s *sources) applyFile() error {
 	var errs []error
 	meshIsNamed := s.hasReadyFile()

@@ -193,7 +193,7 @@ func (s *Settings) Context(name string) (Context, error) {
 	return Context{}, fmt.Errorf("there is no context %q: settings %s has %s%s", name, s.File, strings.Join(names, ", "), suggest.DidYouMean(name, names))
 }
 
-// Values are the values of a context by the names of flags, with absolute paths if that of dir is.
+// Values are the values of a context by the names of flags, with absolute paths if dir is absolute.
 func (c Context) Values(dir string) map[string]string {
 	values := map[string]string{}
 	for _, s := range c.flags {

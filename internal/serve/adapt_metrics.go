@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
-// adaptMetrics are the metrics of a host before a webhook. It passes what it observes to the governor.
+// adaptMetrics are the metrics of a host before a webhook. It passes its observations to the governor.
 type adaptMetrics struct {
 	governor *remote.Governor
 	calls    *prometheus.CounterVec

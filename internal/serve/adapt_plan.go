@@ -124,7 +124,7 @@ func (p *adaptPlan) setSpeculation(names []string) error {
 	return errors.Join(errs...)
 }
 
-// addresses are those of the hooks, and of the check of readiness.
+// addresses returns the addresses of the hooks and of the readiness check.
 func (p *adaptPlan) addresses() []remote.Address {
 	var out []remote.Address
 	for _, h := range p.hooks {

@@ -216,7 +216,7 @@ func (a *adapter) missing() []string {
 
 // run serves until ctx ends, and then until the calls in flight have ended.
 func (a *adapter) run(ctx context.Context) error {
-	background, stop := context.WithCancel(context.WithoutCancel(ctx)) // for what the last calls need
+	background, stop := context.WithCancel(context.WithoutCancel(ctx)) // for the last calls
 	defer stop()
 	g, failed := errgroup.WithContext(background)
 	serving, stopServing := context.WithCancel(ctx)

@@ -23,8 +23,8 @@ import (
 // more of them than it leaves free for others. A larger answer counts as the whole share.
 const maxAnswerBytes = 64 << 20
 
-// answers books what ConfigService, AnalysisService and InitializerService send to the identity of its reader until it is written: a call is over for
-// gRPC before its reader has read anything.
+// answers books the messages of ConfigService, AnalysisService and InitializerService to the identity of their reader until they are written: for
+// gRPC a call is over before its reader has read anything.
 type answers struct {
 	ledger   *memory.Ledger // bytes by identity
 	identity func(context.Context) identity.Peer

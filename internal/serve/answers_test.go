@@ -115,7 +115,7 @@ func (c unreadAnswers) ask(who, method string, r proto.Message, o ...grpc.CallOp
 }
 
 // TestAnAnswerIsBookedUntilItIsRead: of lists that it does not read, an identity has its share of bytes, whatever it says about their encoding;
-// another one has its own. What is read is given back, and what the connection loses.
+// another identity has its own. Bytes are released when they are read, or when the connection ends.
 func TestAnAnswerIsBookedUntilItIsRead(t *testing.T) {
 	const size = 3 << 20
 	share, list := maxAnswerBytes/2/size, initializerv1.InitializerService_List_FullMethodName
@@ -168,7 +168,7 @@ func (s *sentAnswers) SendMsg(m any) error {
 	return nil
 }
 
-// TestAMessageOfAWatchIsBookedUntilItIsWritten: and one that finds no room ends its stream.
+// TestAMessageOfAWatchIsBookedUntilItIsWritten: a message without room ends its stream.
 func TestAMessageOfAWatchIsBookedUntilItIsWritten(t *testing.T) {
 	a, err := newAnswers(func(context.Context) identity.Peer { return identity.Named("one") })
 	if err != nil {

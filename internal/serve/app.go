@@ -89,7 +89,7 @@ type app struct {
 	grpc         *grpc.Server
 	health       *health.Server
 	edge         *certs.Reloader // the files of the listener for API servers
-	hostsEdge    *certs.Reloader // those of the listener for hosts
+	hostsEdge    *certs.Reloader // certificates of the listener for hosts
 	admin        *http.Server
 	begun        time.Time
 	wasReady     atomic.Bool // missing has returned nothing once
@@ -260,7 +260,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 	if a.permits, err = permit.New(permit.Options{Live: a.store, File: a.config.stores.stateFile(permit.FileName), Logger: a.log}); err != nil {
 		return err
 	}
-	a.permits.Restore() // one that was given before the start is in force again
+	a.permits.Restore() // permits from before the start are in force again
 	return metrics.Register(a.store.Collector())
 }
 
@@ -351,7 +351,8 @@ func (a *app) newGRPC() (*grpc.Server, error) {
 	}
 	s := grpc.NewServer(append(session.ServerOptions(),
 		grpc.Creds(hostCredentials{credentials.NewTLS(nil), a.hostsEdge}),
-		// Direct callers send reviews, which are bounded by themselves, and operators objects; what hosts may send, the codec bounds.
+		// Direct callers send reviews, which are bounded by themselves, and operators send objects. The codec bounds the messages of
+		// hosts.
 		grpc.MaxRecvMsgSize(int(max(a.config.maxBody, service.MaxApplyBytes))+reviewHeadroom),
 		grpc.ChainStreamInterceptor(a.channels.stream, delayStream, answers.stream),
 		grpc.ChainUnaryInterceptor(a.channels.unary, delayUnary, answers.unary),
@@ -378,8 +379,8 @@ func (a *app) authorizeBridge(ctx context.Context, cluster string) error {
 }
 
 // missing are the reasons why this dispatcher is not ready. A hook without a host counts while the process is fresh: any
-// within --ready-timeout, and later a fail-closed one that another dispatcher can serve. If no dispatcher has a host, waiting
-// does not help.
+// within --ready-timeout, and later a fail-closed hook that another dispatcher can serve. If no dispatcher has a host,
+// waiting does not help.
 func (a *app) missing() []string {
 	var out []string
 	if err := a.store.Ready(); err != nil {
@@ -418,7 +419,7 @@ func (a *app) notes() []string {
 }
 
 // checkConfiguration refuses a first configuration with a document that is bad and has no last good version: its hooks would not
-// be called, and what they refuse would pass. The process ends, so that the replicas that know a good version go on.
+// be called, and requests that they refuse would pass. The process ends, so that the replicas that know a good version go on.
 func (a *app) checkConfiguration(first store.Configuration) error {
 	for _, o := range first.Restored() {
 		a.log.Error("a document is bad, and its last good version from before the start is in force: mend it",
@@ -432,8 +433,8 @@ func (a *app) checkConfiguration(first store.Configuration) error {
 		"or start with --ignore-bad-documents and without the hooks in them:\n%w", err)
 }
 
-// loadLastGood are the objects that were in force before the start, as a file has them. What cannot be read of it is logged, and has
-// no last good version.
+// loadLastGood returns the objects that were in force before the start. An unreadable document is logged, and has no last good
+// version.
 func loadLastGood(file string, documents *config.Decoder, log *slog.Logger) []config.Object {
 	if file == "" {
 		return nil

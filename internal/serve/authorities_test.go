@@ -65,7 +65,7 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
-// authorities are CAs that share one bundle, by the names of boundDocuments; OPERATORS is that of dev.
+// authorities are CAs that share one bundle, by the names of boundDocuments; OPERATORS is the CA of dev.
 type authorities struct {
 	t    *testing.T
 	d    *dev
@@ -116,7 +116,7 @@ func (x *authorities) trust(file string, names ...string) {
 	}
 }
 
-// fingerprint is what `certs show` prints of an authority.
+// fingerprint returns the fingerprint that `certs show` prints for an authority.
 func (x *authorities) fingerprint(name string) string {
 	x.t.Helper()
 	file := filepath.Join(x.t.TempDir(), "ca.crt")

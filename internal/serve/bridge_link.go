@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// checkedLink are credentials of connections that find a link that is cut without a word. The kernel closes a connection when that of the peer has answered
-// nothing for 3 s: no data, by the TCP_USER_TIMEOUT that gRPC sets with its keepalive, and no probes, which are sent while there are no data.
-// The keepalive of gRPC is too slow alone: it pings after 10 s at the earliest. It remains for a dispatcher that stands still while its kernel
+// checkedLink are credentials of connections that find a link that is cut without a word. The kernel closes a connection when the peer's kernel has
+// answered nothing for 3 s: no data, by the TCP_USER_TIMEOUT that gRPC sets with its keepalive, and no probes, which are sent while there are no
+// data. The keepalive of gRPC is too slow alone: it pings after 10 s at the earliest. It remains for a dispatcher that stands still while its kernel
 // answers. A dialer could set this too, but gRPC takes no HTTPS_PROXY into account with one.
 type checkedLink struct {
 	credentials.TransportCredentials

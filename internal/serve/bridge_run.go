@@ -35,7 +35,7 @@ type loneBridge struct {
 	log      *slog.Logger
 	bridge   *bridge.Bridge
 	upstream *upstream.Reviewer
-	memory   *memory.Ledger   // of reviews, and of what conversions read
+	memory   *memory.Ledger   // of reviews, and of the objects that conversions read
 	webhooks *outbound.Client // for conversions
 	tunnels  *tunnel.Client   // nil without access to the cluster
 	edge     *certs.Reloader

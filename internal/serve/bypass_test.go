@@ -79,7 +79,7 @@ func (r *rotated) moveClusterToStore() {
 		r.Fatal(err)
 	}
 	var document string
-	documents := strings.Split(string(all)+"\n---\n# The Cluster is in the store.\n", "\n---\n") // an empty file is one that is being written
+	documents := strings.Split(string(all)+"\n---\n# The Cluster is in the store.\n", "\n---\n") // an empty file counts as a file that is being written
 	documents = slices.DeleteFunc(documents, func(d string) bool {
 		found := strings.Contains(d, "kind: Cluster")
 		if found {

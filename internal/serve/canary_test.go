@@ -34,7 +34,7 @@ func (c canaries) error() string {
 		`with Authorization: Bearer %s: dial tcp 10.0.0.9:8443: connect: connection refused`, c.password, c.capability, c.token)
 }
 
-// in returns the secrets in a text, also those of which some is cut off.
+// in returns the secrets in a text, also secrets of which some is cut off.
 func (c canaries) in(text string) (found []string) {
 	for _, secret := range []string{c.capability[5:15], c.token[:12], c.password} {
 		if strings.Contains(text, secret) {

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// keysInterval is how often the file of the keys of capabilities is read, as those of certificates are.
+	// keysInterval is the time between two reads of the file with the keys of capabilities. Certificates are read as
+	// often.
 	keysInterval = time.Second
 	// maxKeysFile bounds that file, in bytes: MaxCapabilityKeys of the largest, and comments.
 	maxKeysFile = 64 << 10
@@ -42,7 +43,7 @@ func openCapabilityKeys(file string, log *slog.Logger) (*capabilityKeys, error) 
 	return k, nil
 }
 
-// Run reads the file again until ctx ends. What cannot be read is logged once, and the last keys stay.
+// Run reads the file again until ctx ends. It logs an unreadable file once, and keeps the last keys.
 func (k *capabilityKeys) Run(ctx context.Context) error {
 	if k.file == "" {
 		return nil

@@ -136,7 +136,7 @@ func (c *channels) wake() {
 	}
 }
 
-// callers is how many open connections are not those of hosts.
+// callers counts the open connections of callers other than hosts.
 func (c *channels) callers() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,7 +66,8 @@ metadata: {name: sidecars}
 spec: {configuration: sidecars, stage: initialize, stream: {}, hosts: [me], rotation: Immediate}
 `
 
-// TestCheckLooksAtInitializers: those of hosts need one, and nobody knows whether the controllers of others run.
+// TestCheckLooksAtInitializers: an initializer of a host needs a connected host. The mesh cannot see whether foreign
+// controllers run.
 func TestCheckLooksAtInitializers(t *testing.T) {
 	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })

@@ -171,9 +171,9 @@ func checkSlow(slow time.Duration) error {
 	return nil
 }
 
-// findAll sees that the paths of the configuration are there. One that is not when the process starts is more likely
-// mistyped or not mounted than gone for a moment, and nobody would be judged before it comes; one that vanishes later is a
-// source that has failed, and the last configuration holds while it may.
+// findAll checks that the paths of the configuration exist. A path that is missing at the start is more likely mistyped or
+// not mounted than gone for a moment, and no request would be judged before it comes. A path that vanishes later is a
+// failed source, and the last configuration holds while it may.
 func findAll(paths []string) error {
 	var errs []error
 	for _, path := range paths {

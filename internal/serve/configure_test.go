@@ -27,7 +27,7 @@ func withStore(t *testing.T) string {
 	return info.file(t)
 }
 
-// startStore is withStore, with what is changed of it, and returns where it is and its files.
+// startStore is withStore with a change of its settings. It returns the addresses of the dispatcher, and its files.
 func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev) {
 	t.Helper()
 	_, d, info := appWithStore(t, change)
@@ -70,7 +70,7 @@ func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProv
 	return a, d, info
 }
 
-// file writes what a mesh says of itself.
+// file writes the ready file of a mesh.
 func (i readyInfo) file(t *testing.T) string {
 	t.Helper()
 	data, err := json.Marshal(i)
@@ -159,7 +159,7 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 		}
 	})
 	ready := info.file(t)
-	for { // what is found follows what is in force by a moment
+	for { // findings follow the configuration in force by a moment
 		r := clitest.Execute(t, configcli.NewGet(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
 		if r.Code != 0 && strings.Contains(r.Notes, "there is no ValidatingWebhookConfiguration/policy") {
 			continue // not even the files have been read

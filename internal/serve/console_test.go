@@ -39,7 +39,7 @@ func (s *consoleState) whole() bool {
 	return hooks["first"] && hooks["second"] && hosts["first"] && hosts["second"] && len(s.Dispatchers.Dispatchers) == 2 && len(s.Clusters) == 1 && len(s.Notes) == 0
 }
 
-// TestTheConsoleShowsEveryDispatcher asks a console as its page does. What the page makes of it, the tests of e2e/console look at.
+// TestTheConsoleShowsEveryDispatcher asks a console as its page does. The tests of e2e/console look at the page itself.
 func TestTheConsoleShowsEveryDispatcher(t *testing.T) {
 	t.Parallel()
 	o := etcdtest.Start(t).Options(etcdtest.User)

@@ -131,7 +131,7 @@ func inspection() lint.Options {
 	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget, Now: time.Now}
 }
 
-// inspection is that of a dispatcher, which knows the bundles of its listeners.
+// inspection returns the lint options of a dispatcher, which knows the bundles of its listeners.
 func (a *app) inspection() lint.Options {
 	look := inspection()
 	look.Authorities = func() lint.Authorities {

@@ -79,7 +79,7 @@ func checkCopies(t *testing.T, a *app, stage string) {
 				t.Fatalf("%d %.300s", w.Code, text)
 			}
 		}
-		review() // which fills what is filled once
+		review() // the first review fills pools and caches
 		allocated := make([]int64, 20)
 		for i := range allocated {
 			var before, after runtime.MemStats
@@ -88,7 +88,7 @@ func checkCopies(t *testing.T, a *app, stage string) {
 			runtime.ReadMemStats(&after)
 			allocated[i] = int64(after.TotalAlloc - before.TotalAlloc)
 		}
-		slices.Sort(allocated) // what others do meanwhile is in some of them, and more of it the longer a review takes
+		slices.Sort(allocated) // some include allocations of other goroutines, and more of them the longer a review takes
 		beside := allocated[len(allocated)/2] - int64(len(body))
 		t.Logf("an object of %d bytes: %d are allocated beside its body", size, beside)
 		if beside > copiedBytes {
@@ -144,7 +144,7 @@ func (h *deaf) Recv() (*stream.Incoming, error) {
 	}
 }
 
-// Send answers a frame that is a whole review, or the last chunk of one: the one that is not full.
+// Send answers a frame that is a whole review, or its last chunk, which is not full.
 func (h *deaf) Send(f *stream.Outgoing) error {
 	switch {
 	case f.Message.GetWelcome() != nil:

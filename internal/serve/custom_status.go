@@ -90,7 +90,7 @@ func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Statu
 	return s
 }
 
-// accepted is whether the document is valid and the only one of its object.
+// accepted returns the condition Accepted: the document is valid, and this version is in force.
 func (l *look) accepted(key config.Key, current bool) metav1.Condition {
 	switch p := l.Error(key); {
 	case p != nil:

@@ -11,8 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/config/store"
 )
 
-// devLog is the log of dev. A user who edits the configuration reads, in lines of text, that an edit is in force or what
-// is wrong with it, whatever the level of the log is. Everything else goes to the handler.
+// devLog is the log of dev. A user who edits the configuration reads, in lines of text, that an edit is in force, or its
+// errors, whatever the level of the log is. Everything else goes to the handler.
 type devLog struct {
 	slog.Handler
 

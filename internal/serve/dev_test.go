@@ -79,7 +79,7 @@ func TestDevWithoutSamplesHandsOutWhatAHostNeeds(t *testing.T) {
 	}
 }
 
-// What dev begins with is an example: nothing about it is to be warned of.
+// The samples of dev are an example: they must not cause a warning.
 func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {
 	if problems := sampleProblems(t, func(hooks string) string { return hooks }); len(problems) > 0 {
 		t.Errorf("the samples: %v", problems)
@@ -100,7 +100,7 @@ func TestAnInitializerOnPodsIsNoDangerBesideTheSamplesOfDev(t *testing.T) {
 	}
 }
 
-// sampleProblems is what dispatchers find in the samples with other hooks.
+// sampleProblems returns the problems that dispatchers find in the samples with other hooks.
 func sampleProblems(t *testing.T, change func(hooks string) string) config.Problems {
 	t.Helper()
 	a, _ := sampleApp(t, func(d *dev, _ *serveConfig) {
@@ -123,7 +123,7 @@ func sampleProblems(t *testing.T, change func(hooks string) string) config.Probl
 	stop()
 	<-ended
 	look := inspection()
-	look.OwnNamespace = "" // that of whoever runs the test
+	look.OwnNamespace = "" // the namespace of the user who runs the test
 	objects := slices.Collect(maps.Values(c.Objects))
 	problems := look.Inspect(t.Context(), c.Snapshot(), objects)
 	for _, p := range c.Problems { // the store may have looked already

@@ -99,7 +99,7 @@ func (o operator) begin(ctx context.Context, method, path, body string, headers 
 	return response
 }
 
-// at is what stands at a path of keys and indices.
+// at returns the value at a path of keys and indices.
 func (a answered) at(path ...any) any {
 	var v any = a.body
 	for _, step := range path {

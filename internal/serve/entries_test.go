@@ -76,7 +76,8 @@ func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
 	again.Ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
 }
 
-// TestClusterRegisterAsksAMesh has entries made from what is in force, which then changes: reviews that come by them say so.
+// TestClusterRegisterAsksAMesh makes entries from the configuration in force, and then changes it: reviews through the old
+// entries say so.
 func TestClusterRegisterAsksAMesh(t *testing.T) {
 	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
 	ready := info.file(t)

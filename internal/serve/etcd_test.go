@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
-// etcdFlags are what an operator types for a cluster, parsed.
+// etcdFlags parses the flags that an operator types for a cluster.
 func etcdFlags(t *testing.T, args ...string) storeConfig {
 	t.Helper()
 	var c storeConfig

@@ -14,7 +14,7 @@ import (
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 )
 
-// refusal is what a refused apply prints for tools.
+// refusal is the output of a refused apply for tools.
 type refusal struct {
 	Error    string `json:"error"`
 	Findings []struct {

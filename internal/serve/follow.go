@@ -59,7 +59,7 @@ func (a *app) newFollow(stores *stores, o follow.Options) (*follow.Manager, erro
 // reachable asks for webhooks as they are called.
 type reachable struct{ webhooks *outbound.Client }
 
-// Reach is that of follow.Mesh.
+// Reach implements follow.Mesh.
 func (r reachable) Reach(ctx context.Context, cluster string, c *admissionregistrationv1.WebhookClientConfig) error {
 	return r.webhooks.Reach(ctx, cluster, c)
 }

@@ -37,7 +37,7 @@ func (p *page) shows(t *testing.T, text string) {
 		p.mu.Lock()
 		all := p.text.String()
 		p.mu.Unlock()
-		if strings.Contains(oneSpace(all), oneSpace(text)) { // columns are as wide as what is in them
+		if strings.Contains(oneSpace(all), oneSpace(text)) { // the content of a column decides its width
 			return
 		}
 		if time.Now().After(deadline) {

@@ -60,7 +60,7 @@ func newDoor(t *testing.T, behind string) *door {
 	return d
 }
 
-// carry is one connection, until one of its ends is gone.
+// carry serves one connection, until either end is gone.
 func (d *door) carry(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", *d.behind.Load())

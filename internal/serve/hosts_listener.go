@@ -45,7 +45,7 @@ type hostCredentials struct {
 	files *certs.Reloader
 }
 
-// channelInfo is the AuthInfo of a channel. What its certificate proves is worked out once.
+// channelInfo is the AuthInfo of a channel. The identity in its certificate is determined once.
 type channelInfo struct {
 	credentials.TLSInfo
 	identity.Channel

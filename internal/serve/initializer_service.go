@@ -64,7 +64,7 @@ func (s *initializerService) serves(w http.ResponseWriter, r *http.Request) bool
 	return true
 }
 
-// initializerGrants are what the configuration in force grants to callers of InitializerService.
+// initializerGrants are the grants of the configuration in force to callers of InitializerService.
 type initializerGrants struct {
 	configuration func() store.Configuration
 	operators     identity.Grant
@@ -92,7 +92,7 @@ type grantedRole struct {
 	operator bool
 }
 
-// table returns what the configuration in force grants. It is read once for each configuration.
+// table returns the grants of the configuration in force. It is built once for each configuration.
 func (g *initializerGrants) table() *grantTable {
 	now := g.configuration()
 	if t := g.latest.Load(); t != nil && t.next == now.Next() {

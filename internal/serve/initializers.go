@@ -24,7 +24,7 @@ type initializerConfig struct {
 	limits      initializer.Limits
 	repairAfter time.Duration
 	written     int64         // 0: by the quota of the store
-	retention   time.Duration // 0: that of the store
+	retention   time.Duration // 0: the retention of the store
 }
 
 func (c *initializerConfig) bind(f *pflag.FlagSet) {

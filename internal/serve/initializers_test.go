@@ -45,7 +45,7 @@ func TestFlagsOfInitializers(t *testing.T) {
 	for name, test := range map[string]struct {
 		args   []string
 		stores *stores
-		want   string // what the error contains; empty for none
+		want   string // a part of the error; empty for none
 	}{
 		"none":                       {nil, with, ""},
 		"none, without an etcd":      {nil, &stores{}, ""},

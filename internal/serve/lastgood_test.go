@@ -46,7 +46,7 @@ func (n *notes) Write(p []byte) (int, error) {
 	return n.text.Write(p)
 }
 
-// serve starts the dispatcher, and stops it when it serves. It returns what it logged, and why it did not start.
+// serve starts the dispatcher, and stops it when it serves. It returns its log, and the error of a failed start.
 func (r *restarts) serve() (log string, err error) {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(r.t.Context())

@@ -27,8 +27,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// emptyAPIServer answers what a dispatcher asks of a cluster without objects. It stores the entries and the Leases that it is sent, each by
-// its name: so it may be the API server of many clusters.
+// emptyAPIServer answers the requests of a dispatcher for a cluster without objects. It stores the entries and the Leases that it is sent,
+// each by its name: so it may be the API server of many clusters.
 type emptyAPIServer struct {
 	kubeconfig string
 	watches    atomic.Int64 // that are open

@@ -44,9 +44,9 @@ const (
 	goroutineNoise = 40
 )
 
-// Clusters are added to the store of a dispatcher, which keeps their entries and makes their capabilities. Each is asked by its kubeconfig
-// for what reviews do not carry, and sends a review by its entry. Then they are removed, and the dispatcher, a process of its own, has the
-// goroutines, the live heap, the metrics and the files of before. It has given their Leases back.
+// Clusters are added to the store of a dispatcher, which keeps their entries and makes their capabilities. It asks each by its kubeconfig
+// for facts that reviews do not carry, and each sends a review by its entry. Then they are removed, and the dispatcher, a process of its
+// own, has as many goroutines, metrics and files and as large a live heap as before. It has released their Leases.
 func TestClustersThatAreRemovedLeaveNothing(t *testing.T) {
 	citest.Soak(t, "has a thousand clusters come and go three times: 12 minutes")
 	const n = clustersTogether
@@ -81,7 +81,7 @@ func TestClustersThatAreRemovedLeaveNothing(t *testing.T) {
 	}
 }
 
-// footprint is what a dispatcher holds of its machine.
+// footprint is a dispatcher's use of its machine.
 type footprint struct {
 	goroutines, heap, files, resident int64
 }
@@ -174,7 +174,7 @@ func (m *manyClusters) run(cmd func() *cobra.Command, in string, args ...string)
 	})
 }
 
-// documents are clusters, each with what spec returns for its name.
+// documents returns a Cluster for each name, with the spec that spec returns.
 func (m *manyClusters) documents(names []string, spec func(name string) string) string {
 	var text strings.Builder
 	for _, name := range names {
@@ -192,7 +192,8 @@ func (m *manyClusters) registered(name string) string {
 // identified is one whose entries it does not keep.
 func (*manyClusters) identified(string) string { return "identities: [" + devAPIServer + "]" }
 
-// review sends a review of a cluster by one of its entries, once that is written: apply --wait does not wait after an attempt has failed.
+// review sends a review of a cluster through an entry of its own, once it is written: apply --wait does not wait after an attempt has
+// failed.
 func (m *manyClusters) review(cluster string) {
 	m.Helper()
 	url := ""
@@ -240,7 +241,8 @@ func (m *manyClusters) settled(idle footprint) (now footprint) {
 	return now
 }
 
-// footprint collects garbage, and reads the metrics. What pools and finalizers hold is gone after the second collection.
+// footprint collects garbage, and reads the metrics. It collects twice, since the first collection leaves pooled and
+// finalizable objects.
 func (m *manyClusters) footprint() (f footprint) {
 	m.Helper()
 	const collections = 2

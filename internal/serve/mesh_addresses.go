@@ -16,8 +16,8 @@ func (a *app) webhookOptions(metrics prometheus.Registerer) outbound.Options {
 	return outbound.Options{Metrics: metrics, Propagator: a.telemetry.Propagator, Memory: a.memory, Refused: a.meshAddresses}
 }
 
-// meshAddresses are the addresses of the mesh that this dispatcher knows, beside those of its machine: where hosts reach it and the dispatchers that
-// share its store, and where API servers do by spec.registration.
+// meshAddresses are the addresses of the mesh that this dispatcher knows, besides the addresses of its machine. Hosts reach it there, as well as the
+// dispatchers that share its store, and API servers by spec.registration.
 func (a *app) meshAddresses() []netip.Prefix {
 	known := slices.Clone(a.control.advertised)
 	for _, s := range a.control.others.all() {

@@ -55,7 +55,7 @@ func (o *others) peers() []*hostv1.Peer {
 	return out
 }
 
-// serve reports whether one of the others judges by the configuration of a digest and has a host for the hook.
+// serve reports whether another dispatcher judges by the configuration of a digest and has a host for the hook.
 func (o *others) serve(hook *match.Hook, digest string) bool {
 	name := etcdstore.HookName{Object: config.KeyOf(hook).String(), Hook: hook.ID.Name}
 	return slices.ContainsFunc(o.all(), func(s etcdstore.Status) bool {

@@ -64,7 +64,7 @@ func (r *replica) host(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// until waits until what is missing for this dispatcher to be ready contains a text; empty means until nothing is.
+// until waits until the reasons against readiness contain a text; empty means until there are none.
 func (r *replica) until(t *testing.T, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; {

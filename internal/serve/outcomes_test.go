@@ -150,7 +150,7 @@ func (m *outcomeMesh) post(body string) (annotations map[string]string) {
 	return answer.Response.AuditAnnotations
 }
 
-// becomes waits for what follows the answer.
+// becomes waits for an effect that follows the answer.
 func (m *outcomeMesh) becomes(what string, is func() bool) {
 	m.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); <-time.After(time.Millisecond) {

@@ -54,7 +54,7 @@ func (f *readyFile) write(info readyInfo) error {
 	return nil
 }
 
-// remove removes the file, unless another process has written it since: its addresses may soon be those of other programs.
+// remove removes the file, unless another process has written it since: other programs may soon listen on its addresses.
 func (f *readyFile) remove() {
 	if data, err := os.ReadFile(f.name); err == nil && len(data) > 0 && bytes.Equal(data, f.content) {
 		_ = os.Remove(f.name)

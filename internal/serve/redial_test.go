@@ -27,10 +27,11 @@ import (
 
 var redials = flag.Int("redials", 100, "how many hosts dial at once; each takes a file of two processes")
 
-// asHosts makes the test's own binary a crowd of hosts, so that what they take is not the callers'.
+// asHosts makes the test's own binary a crowd of hosts, so that their memory and CPU are measured apart from the
+// callers'.
 const asHosts = "RUN_AS_HOSTS"
 
-// crowdOptions are what a crowd of hosts is told.
+// crowdOptions are the settings of a crowd of hosts.
 type crowdOptions struct {
 	Address string `json:"address"`
 	CA      string `json:"ca"`
@@ -40,7 +41,7 @@ type crowdOptions struct {
 }
 
 // Hosts that dial all at once, as after a restart, all get in; reviews and a direct caller who dials among them are served
-// meanwhile. It prints what these take.
+// meanwhile. It prints their times.
 func TestReviewsGoOnWhileHostsDialAtOnce(t *testing.T) {
 	probe, err := net.Listen("tcp", "127.1.0.1:0")
 	if err != nil {
@@ -130,7 +131,7 @@ func (s *soak) dials(over <-chan struct{}) (all []time.Duration) {
 	}
 }
 
-// crowd has hosts dial at once, in a process of their own. What it returns is closed when all are connected.
+// crowd has hosts dial at once, in a process of their own. The returned channel is closed when all are connected.
 func (s *soak) crowd(n int) <-chan struct{} {
 	s.Helper()
 	d := &dev{dir: s.dir}

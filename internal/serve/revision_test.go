@@ -16,7 +16,7 @@ import (
 	reviewcli "github.com/portcullis-mesh/portcullis/internal/cli/review"
 )
 
-// TestEveryAnswerNamesItsRevision asks on every road, first with a host and then without one: what was judged says by which
+// TestEveryAnswerNamesItsRevision asks on every road, first with a host and then without one: each judged request names its
 // configuration.
 func TestEveryAnswerNamesItsRevision(t *testing.T) {
 	t.Parallel()

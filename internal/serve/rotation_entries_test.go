@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 )
 
-// TestAHookIsInRotationAfterItsEntries: a hook that is called for some of its requests only is worse than one that is not in force yet.
+// TestAHookIsInRotationAfterItsEntries: a hook called for only some of its requests is worse than a hook that is not in force yet.
 func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 	east := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "east.example.com"}}
 	east.Route.Clusters = []string{"east"}

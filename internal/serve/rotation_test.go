@@ -58,7 +58,7 @@ func (r *rotated) review() clitest.Result {
 	return r.run(reviewcli.NewCommand(), request, "-f", "-", "--stage", "validate", "--explain", "-o", "json")
 }
 
-// shown is what the mesh shows of the policy.
+// shown is the policy as the mesh shows it.
 type shown struct {
 	Generation int `json:"-"`
 	Conditions []struct {
@@ -302,7 +302,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// one is one review. What may come of it is known if nothing was done to the policy meanwhile.
+// one sends one review. Its possible outcomes are known if nothing was done to the policy meanwhile.
 func (l *load) one() {
 	before := l.stage.Load()
 	answer, err := l.app.judge.Review(l.Context(), &judging.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Admission: deployment()})

@@ -74,7 +74,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	if err != nil {
 		return err
 	}
-	// What reviews depend on lives until the last of them is answered, also when a part fails.
+	// The parts that reviews depend on live until the last review is answered, also when a part fails.
 	a.control.advertised = advertisedAddresses(a.config.advertise, l.hosts.Addr())
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()

@@ -51,7 +51,7 @@ const (
 // scenarioSessions is how many instances of hosts are connected to each dispatcher.
 const scenarioSessions = 7
 
-// delays are what hosts and webhooks wait, in nanoseconds. The zero value waits for nothing.
+// delays are the waiting times of hosts and webhooks, in nanoseconds. The zero value waits for nothing.
 type delays struct {
 	images, policy, large, oneCluster, webhook atomic.Int64
 }
@@ -130,7 +130,7 @@ func (s *scenario) play(f fault) {
 	s.Logf("took %v", time.Since(begun).Round(100*time.Millisecond))
 }
 
-// stalled is for how many percent of the time one of the dispatchers in this process did not run, since they last forgot.
+// stalled returns the percentage of time in which any dispatcher of this process did not run, since they last forgot.
 func (s *scenario) stalled() (percent int) {
 	for _, d := range s.dispatchers {
 		for _, series := range d.app.latencies.Series(latency.Query{}) {
@@ -352,7 +352,8 @@ func (s *scenario) hosts() {
 	}
 }
 
-// knows reports whether a dispatcher has a cluster in force: it refuses an empty body for what it is, and not for its sender.
+// knows reports whether a dispatcher has a cluster in force: it refuses an empty body for its content, and not for its
+// sender.
 func (s *scenario) knows(d *replica, cluster string) bool {
 	response, err := s.callers.Post(d.info.Bridge+"/v1/clusters/"+cluster+"/validate", "application/json", http.NoBody)
 	if err != nil {
@@ -456,8 +457,8 @@ func (s *scenario) setRemote(delay time.Duration) {
 	}
 }
 
-// forget has the dispatchers forget what they have recorded, once they get to run most of the time: that they do not is a fault of the machine,
-// and would be found.
+// forget clears the records of the dispatchers, once they get to run most of the time. Their findings would otherwise show the machine's own
+// stalls.
 func (s *scenario) forget() {
 	body := soakReview("pods", "Pod", 1<<10)
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(100 * time.Millisecond) {
@@ -474,7 +475,7 @@ func (s *scenario) forget() {
 	}
 }
 
-// sending is what clusters send: each so many reviews, one after the other, to all dispatchers in turn.
+// sending is the load of the clusters: each sends so many reviews, one after the other, to all dispatchers in turn.
 type sending struct {
 	clusters []string // none: all
 	callers  int      // of each cluster; 0 means 1
@@ -532,7 +533,7 @@ func (s *scenario) review(cluster, bridge string, body []byte, refused bool) {
 	}
 }
 
-// loadCalmly has each cluster send reviews, one after the other: what takes long then is the mesh, and not that all of it shares this machine.
+// loadCalmly has each cluster send reviews, one after the other: then the mesh causes the long times, and not the load on this machine.
 func (s *scenario) loadCalmly() {
 	for i := range scenarioClusters {
 		s.load(sending{clusters: []string{clusterNumber(i)}, reviews: 40, object: 1 << 10})
@@ -689,8 +690,8 @@ func (s *scenario) analyzeFindings() []shownFinding {
 	return report.Findings
 }
 
-// compareConsole returns how the findings of the console differ from those of analyze. Both are of the same records, but a dispatcher looks on
-// whether it runs, and may answer one of them too late.
+// compareConsole returns the differences between the findings of the console and of analyze. Both read the same records, but a dispatcher
+// looks on whether it runs, and may answer either too late.
 func (s *scenario) compareConsole() (wrong string) {
 	s.Helper()
 	names := func(all []shownFinding) (out []named) {
@@ -706,7 +707,7 @@ func (s *scenario) compareConsole() (wrong string) {
 	}
 }
 
-// findings are those of all dispatchers that are plain, or all if nothing is wanted.
+// findings returns the plain findings of all dispatchers, or all findings if want is empty.
 func (s *scenario) findings(want named) (all []shownFinding) {
 	s.Helper()
 	found := s.analyzeFindings()
@@ -727,7 +728,7 @@ func (s *scenario) findings(want named) (all []shownFinding) {
 	return all
 }
 
-// compare returns how the plain findings differ from the one that is wanted, or from none if want is empty. Dispatchers that were away are
+// compare returns how the plain findings differ from the wanted finding, or from none if want is empty. Dispatchers that were away are
 // asked until they are back.
 func (s *scenario) compare(want named) (wrong string) {
 	s.Helper()

@@ -36,7 +36,7 @@ type outage struct {
 	ready  string // its ready file
 }
 
-// newOutage starts one that keeps permits in a directory of its own, with a Cluster of which some words are replaced.
+// newOutage starts a dispatcher that keeps permits in its own directory. In its Cluster, words are replaced in pairs.
 func newOutage(t *testing.T, words ...string) *outage {
 	t.Helper()
 	o := &outage{t: t, etcd: etcdtest.Start(t)}
@@ -131,7 +131,7 @@ func (o *outage) review(timeout time.Duration) verdict {
 	return verdict{answer.StatusCode, answer.Header.Get("Retry-After"), string(text), said.Response.AuditAnnotations["stale-configuration"]}
 }
 
-// readyz is what probes are told.
+// readyz returns the answer to a readiness probe.
 func (o *outage) readyz() (code int, text string) {
 	w := httptest.NewRecorder()
 	o.app.admin.Handler.ServeHTTP(w, httptest.NewRequestWithContext(o.t.Context(), http.MethodGet, "/readyz", nil))

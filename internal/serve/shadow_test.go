@@ -74,7 +74,7 @@ func TestAReportOfHooksInShadowIsOfEveryDispatcher(t *testing.T) {
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
 	ready := info.file(t)
-	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) { // an apply does not wait for one that has not said yet that it lives
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) { // apply does not wait for a dispatcher that has not yet registered
 		got := clitest.Execute(t, configcli.NewGet(), nil, "dispatchers", "--ready-file", ready)
 		if strings.Contains(got.Out, "second") {
 			break

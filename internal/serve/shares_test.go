@@ -20,11 +20,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
-// sharesSlots is how many calls the host of TestClustersShareSlotsAsSoonAsThereAreSeveral takes. One of two clusters may have three of them.
+// sharesSlots is the number of concurrent calls of the host of TestClustersShareSlotsAsSoonAsThereAreSeveral. Either of two clusters may
+// have three of them.
 const sharesSlots = 4
 
-// A session is told of each Cluster that comes into force or goes, while it goes on: a cluster that is alone may use all of its
-// slots, and one of several leaves some free.
+// A session is told of each Cluster that comes into force or goes, while it goes on: a single cluster may use all of its slots,
+// and each of several leaves some free.
 func TestClustersShareSlotsAsSoonAsThereAreSeveral(t *testing.T) {
 	s := newShares(t)
 	s.fill(t, sharesSlots)

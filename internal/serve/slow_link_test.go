@@ -86,13 +86,13 @@ func (l *slowLink) keep(ends ...net.Conn) bool {
 	return !l.cut
 }
 
-// carried is what has come, and when it is due at the other end.
+// carried is a piece of data, and the time when it is due at the other end.
 type carried struct {
 	data []byte
 	due  time.Time
 }
 
-// carry moves bytes in one direction until either end closes. What is under way does not keep what comes behind it waiting.
+// carry moves bytes in one direction until either end closes. Data under way do not delay the data behind them.
 func (l *slowLink) carry(to, from net.Conn) {
 	under := make(chan carried, 1024)
 	l.running.Go(func() {

@@ -34,7 +34,7 @@ var (
 		"never reached the soak has to fail")
 )
 
-// asServe makes the test's own binary a dispatcher, so that what it takes is its own.
+// asServe makes the test's own binary a dispatcher, so that its memory is measured apart from the test's.
 const asServe = "RUN_AS_PORTCULLIS"
 
 func TestMain(m *testing.M) {
@@ -64,10 +64,10 @@ func TestMain(m *testing.M) {
 const (
 	soakObject  = 1 << 20 // bytes of each large object
 	soakBodies  = 32      // how many of the largest bodies the budget has room for, as by default
-	soakCallers = 100     // of each of two clusters, all at the same time: three times what the budget has room for
-	// soakCeiling is what the dispatcher's heap may have grown to for a budget of so many bytes: as much again for garbage,
-	// at which the collector begins to work (GOGC=100), half as much for what comes while it does, and what a dispatcher
-	// takes that judges nothing, with two hundred connections.
+	soakCallers = 100     // of each of two clusters, all at the same time: three times the room of the budget
+	// soakCeiling bounds the heap of the dispatcher for a budget in bytes. It adds the same again for garbage, at which the
+	// collector begins (GOGC=100), half as much for allocations during a collection, and soakBase for an idle dispatcher
+	// with two hundred connections.
 	soakBase = 96 << 20
 )
 
@@ -85,7 +85,7 @@ func TestSoakAtTheMemoryLimit(t *testing.T) {
 func (s *soak) run() {
 	small := soakReview("pods", "Pod", 1<<10)
 	var callers []*http.Client
-	for range 2 * soakCallers { // one after the other: handshakes are not what it is about
+	for range 2 * soakCallers { // one after the other: this test is not about handshakes
 		callers = append(callers, s.connect())
 		s.judge(callers[len(callers)-1], small)
 	}
@@ -115,7 +115,7 @@ func (s *soak) run() {
 	s.nothingIsBooked()
 }
 
-// nothingIsBooked waits until the dispatcher has given back what its reviews held.
+// nothingIsBooked waits until the dispatcher has released the memory of its reviews.
 func (s *soak) nothingIsBooked() {
 	s.Helper()
 	for deadline := time.Now().Add(time.Minute); s.metric("portcullis_memory_used_bytes") != 0; {
@@ -243,7 +243,7 @@ func (s *soak) host(d *dev, hook string, handler hostsdk.Handler) {
 // fast answers at once.
 func fast(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
 
-// slow answers when it is given leave to, and changes what it may change.
+// slow waits for permission to answer, and then changes the allowed fields.
 func (s *soak) slow(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
 	select {
 	case <-s.tokens:
@@ -291,9 +291,9 @@ func (s *soak) send(client *http.Client, cluster string) (more bool) {
 	return true
 }
 
-// hookFailed reports whether a hook, which fails closed, had no verdict that could be kept: because of its memory, or of a
-// host in this very process that had no processor for seconds, under the race detector. What a hook made of an object may find no
-// memory for its defaults either (docs/design/0008).
+// hookFailed reports whether a hook, which fails closed, had no verdict that could be kept: it lacked memory, or the race
+// detector kept a host in this process from a processor for seconds. Defaulting a mutated object may lack memory too
+// (docs/design/0008).
 func hookFailed(status int, text string) bool {
 	return status == http.StatusOK &&
 		(strings.Contains(text, "failed calling webhook") || strings.Contains(text, "cannot be given its defaults: no memory for"))
@@ -358,7 +358,7 @@ func (s *soak) post(client *http.Client, cluster string, body []byte) (status in
 	return response.StatusCode, string(answer)
 }
 
-// metrics is what the dispatcher says of itself.
+// metrics returns the dispatcher's own metrics.
 func (s *soak) metrics() string {
 	s.Helper()
 	return s.get("/metrics")
@@ -383,7 +383,7 @@ func (s *soak) get(path string) string {
 	return string(text)
 }
 
-// metric is one that has no labels.
+// metric returns the value of a metric without labels.
 func (s *soak) metric(name string) int64 {
 	s.Helper()
 	for line := range strings.Lines(s.metrics()) {

@@ -69,7 +69,7 @@ type worst struct {
 	budget int64
 	bodies [][]byte
 
-	never, smallRefused atomic.Int64 // reviews that were refused for good, and small ones that were refused
+	never, smallRefused atomic.Int64 // reviews that were refused for good, and small refused reviews
 }
 
 // newWorst makes reviews of several sizes: of the largest objects some are too large for any budget, of the others as many are

@@ -152,12 +152,12 @@ func reportDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
 	return reported
 }
 
-// behind is a cluster whose entries are not known to be those of a configuration, or to be those by which its API servers call.
+// behind is a cluster whose entries may not match the configuration, or whose API servers may still call by older entries.
 type behind struct {
 	cluster, why string
 	failed       bool          // the last attempt
 	unread       bool          // nothing is known of them
-	lacking      []*match.Hook // those of the configuration whose requests they may not bring
+	lacking      []*match.Hook // hooks of the configuration whose requests may be missing from the entries
 }
 
 // entriesBehind are all such clusters, by name: first those whose entries the mesh is about to write.
@@ -172,7 +172,7 @@ func entriesBehind(c *store.Configuration, known []keeper.State) []behind {
 		if o.Cluster == nil || o.Cluster.Spec.Registration == nil {
 			continue
 		}
-		s, ok := states[o.Name] // one that is not there was not compared
+		s, ok := states[o.Name] // a cluster without a state was not compared
 		b := behind{cluster: o.Name, why: s.Behind(c.Digest), failed: s.Err != nil, unread: !ok || !s.Read()}
 		if !b.unread && snapshot != nil {
 			b.lacking = s.Lacking(snapshot)

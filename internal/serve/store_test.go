@@ -21,7 +21,7 @@ func storeIn(t *testing.T, dir string) (ready string, stop func()) {
 	return info.file(t), stop
 }
 
-// storeAs is storeIn, with what is changed of it, and returns where it is.
+// storeAs is storeIn with a change of its settings. It returns the addresses of the dispatcher.
 func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info readyInfo, stop func()) {
 	t.Helper()
 	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {

@@ -130,7 +130,7 @@ type stores struct {
 	custom   *customCluster // nil without custom resources
 }
 
-// open opens what the flags name. Nothing is asked yet, but by an embedded etcd, which is made if it is new.
+// open opens the stores of the flags. It asks nothing yet, except an embedded etcd, which it makes if there is none.
 func (c *storeConfig) open(ctx context.Context, id string, log *slog.Logger) (_ *stores, err error) {
 	s := &stores{decoder: config.NewDecoder(apiserver.Validator{})}
 	if c.dataDir == "" && len(c.etcd.endpoints) == 0 {
@@ -192,7 +192,7 @@ func (s *stores) openEtcd(ctx context.Context, c *storeConfig, log *slog.Logger)
 		if err != nil {
 			return err
 		}
-		create = create && !known // one that was lost is not an empty one
+		create = create && !known // a lost store is not an empty store
 	}
 	if !create {
 		return nil
@@ -217,7 +217,8 @@ func (c *etcdConfig) client() (*clientv3.Client, error) {
 	})
 }
 
-// cover is how old the configuration may be for what others know of this process; nil when no others have to know.
+// cover returns Presence.LeaseCoverage, the maximum age of a configuration for which other dispatchers still count this
+// process as alive; nil when no others have to know.
 func (s *stores) cover() func() time.Duration {
 	if s.presence == nil {
 		return nil

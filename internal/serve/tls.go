@@ -42,7 +42,7 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 	return r, registerExpiry(metrics, r, listener)
 }
 
-// registerExpiry shows the end of our own certificate, and that of the first of the trusted authorities, as moments: an alert on
+// registerExpiry shows the end of our own certificate, and of the trusted authority that expires first, as moments: an alert on
 // a moment holds while nothing is scraped.
 func registerExpiry(metrics prometheus.Registerer, r *certs.Reloader, listener string) error {
 	gauge := func(name, help string, moment func() time.Time) error {

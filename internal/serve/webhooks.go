@@ -39,7 +39,7 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 			"(default: none; loopback, link-local and multicast addresses, and those of this machine and of the other dispatchers that are known, are refused anyway)")
 }
 
-// client makes the client of webhooks: o has all but what the flags say, and Refused are the addresses of the mesh.
+// client makes the client of webhooks: the flags complete o, and o.Refused has the addresses of the mesh.
 func (c *webhookConfig) client(o outbound.Options, log *slog.Logger) (*outbound.Client, error) {
 	if c.kubeconfig != "" {
 		identities, err := outbound.Kubeconfig(c.kubeconfig)

@@ -173,7 +173,7 @@ func apiServer(t *testing.T, d *dev) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// metrics are those of a process, as Prometheus reads them.
+// metrics returns the metrics of a process, as Prometheus reads them.
 func (a *app) metrics(t *testing.T) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -116,7 +116,7 @@ func (r *rotated) applySlow(changes ...string) {
 	}
 }
 
-// written is what a client sees of reviews of one stage.
+// written collects the answers to reviews of one stage, as a client sees them.
 type written struct {
 	took       []time.Duration
 	failedOpen int
@@ -160,7 +160,7 @@ func (r *rotated) write(stage string, atOnce, times int) (w written) {
 // p50 is the time of the review in the middle.
 func (w *written) p50() time.Duration { return w.took[(len(w.took)-1)/2] }
 
-// decode runs analyze, and decodes what it prints.
+// decode runs analyze, and decodes its output.
 func (r *rotated) decode(into any, args ...string) {
 	r.Helper()
 	got := r.run(analyze.NewCommand(), "", append(args, "-o", "json")...)
@@ -217,8 +217,8 @@ func triedChanges() map[string]tried {
 	}
 }
 
-// mostWrong is how many times as much one of what was predicted and what happened may be as the other one: less than what most changes change, and
-// much more than the error on a quiet machine. A change is tried again, so often, since a machine that does much else may stand still at any time.
+// mostWrong bounds the ratio between prediction and outcome, in either direction: most changes have a larger effect, and a quiet machine has a
+// much smaller error. A change is tried several times, since a busy machine may stand still at any time.
 const mostWrong, tries = 1.5, 3
 
 // TestAPredictionStandsBesideWhatHappens makes each change, and logs by how much its prediction was wrong.
@@ -288,7 +288,7 @@ func (r *rotated) untilSpeculation(host *slowHost) {
 	r.Fatal("no call before its turn")
 }
 
-// decodePrediction runs analyze --what-if.
+// decodePrediction runs analyze for a hypothetical change.
 func (r *rotated) decodePrediction(into *analysis.WhatIf, whatIf string) {
 	r.Helper()
 	got := r.run(analyze.NewCommand(), "", "--what-if", whatIf)

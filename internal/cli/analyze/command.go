@@ -105,7 +105,7 @@ func (c *command) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// printing returns what the flags and arguments ask for.
+// printing returns the report that the flags and arguments ask for.
 func (c *command) printing(args []string) (func(context.Context, meshOf, io.Writer) error, error) {
 	asked := 0
 	for _, one := range []bool{len(args) > 0, c.slowest > 0, c.compare != "", len(c.whatIf) > 0} {
@@ -137,7 +137,7 @@ func (c *command) known(ctx context.Context, m meshOf) error {
 
 // report prints where time went.
 func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
-	// Of all clusters and hooks: what one of them takes is compared with the others.
+	// Of all clusters and hooks: one hook's time is compared with the others.
 	request := &analysisv1.ListLatenciesRequest{Since: timestamppb.New(time.Now().Add(-c.since))}
 	all, err := latencies(ctx, m, request)
 	if err != nil {

@@ -42,7 +42,7 @@ func (w window) span(now time.Time) time.Duration {
 	return until.Sub(from)
 }
 
-// comparison compares the time of --since with that of --compare.
+// comparison compares the period of --since with the period of --compare.
 func (c *command) comparison() (func(context.Context, meshOf, io.Writer) error, error) {
 	earlier, err := parseWindow(c.compare)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package certs has the commands that make certificates and show what they say.
+// Package certs has the commands that make certificates and show their content.
 package certs
 
 import (

@@ -8,8 +8,8 @@ import (
 	admissionregistration "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 )
 
-// caBundles returns the caBundle of each webhook of the validating and the mutating configuration of that name. One that does not
-// exist has none.
+// caBundles returns the caBundle of each webhook of the validating and the mutating configuration of that name. A missing
+// configuration has none.
 func caBundles(ctx context.Context, client admissionregistration.AdmissionregistrationV1Interface, name string) (map[string][]byte, error) {
 	bundles := map[string][]byte{}
 	validating, err := client.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})

@@ -40,7 +40,7 @@ func (r *report) accessTokens(ctx context.Context, a *apiServer, names map[strin
 	}
 }
 
-// tokens are the Secrets of service accounts where those of dispatchers are.
+// tokens returns the Secrets of service accounts in the namespaces of the dispatchers' accounts.
 func (a *apiServer) tokens(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
 	config, err := a.Config()
 	if err != nil {

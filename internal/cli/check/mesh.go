@@ -19,7 +19,7 @@ const (
 	entries       = "entries"
 )
 
-// mesh checks the configuration in force. Its error is that of a call.
+// mesh checks the configuration in force. It returns the error of a call.
 func (r *report) mesh(ctx context.Context, client configv1.ConfigServiceClient) error {
 	dispatchers, err := client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	if err != nil {

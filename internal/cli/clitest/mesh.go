@@ -52,7 +52,7 @@ func StartMesh(t *testing.T, j Judge) MeshFiles {
 	})
 }
 
-// ServeMesh is StartMesh for other services than that of a judge.
+// ServeMesh is StartMesh for services other than a judge.
 func ServeMesh(t *testing.T, register func(grpc.ServiceRegistrar)) MeshFiles {
 	t.Helper()
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ func (a *apiServer) registrar() (*registrar.Registrar, error) {
 	return registrar.New(config)
 }
 
-// write makes the entries of the cluster those of a registration, or shows how they differ.
+// write writes the entries of a registration into the cluster, or shows how they differ.
 func (c *registerCommand) write(ctx context.Context, name string, r *registration.Registration, out, notes io.Writer) error {
 	to, err := c.cluster.registrar()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// maxCapabilityFile bounds the file of a capability, in bytes. What `capability new` prints is below 1 KiB.
+// maxCapabilityFile bounds the file of a capability, in bytes. The output of `capability new` is below 1 KiB.
 const maxCapabilityFile = 64 << 10
 
 func newCapabilityCommand() *cobra.Command {
@@ -167,7 +167,8 @@ func (l *lifetime) Set(text string) error {
 	return nil
 }
 
-// readCapability reads the capability in a file: that alone, or in what `capability new` printed. No error shows what the file holds.
+// readCapability reads the capability in a file: the bare capability, or the output of `capability new`. No error shows the content
+// of the file.
 func readCapability(file string) (identity.Capability, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -230,8 +231,8 @@ func (c *registerCommand) shownIn(ctx context.Context, name string) (identity.Ca
 	return registration.Shown(mutating, validating), nil
 }
 
-// capabilityFor reads the capability in a file, which has to be one of the cluster's that has not expired: with another one in the
-// URLs the mesh would refuse every review. The capabilities of a cluster with bridges are known to these alone.
+// capabilityFor reads the capability in a file, which has to be a capability of the cluster that has not expired: with any other
+// in the URLs the mesh would refuse every review. In a cluster with bridges, only these know its capabilities.
 func capabilityFor(c *kinds.Cluster, file string, now time.Time) (identity.Capability, error) {
 	if file == "" && len(c.Spec.Identities) == 0 && len(c.Spec.Capabilities) > 0 {
 		return identity.Capability{}, fmt.Errorf("the Cluster %s has capabilities and no identity, so that the mesh would refuse every review: "+

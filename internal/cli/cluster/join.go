@@ -265,7 +265,7 @@ func writeSecret(file, text string) error {
 	return nil
 }
 
-// writeDocument makes the Cluster document in the store have what the join needs.
+// writeDocument gives the Cluster document in the store the fields that the join needs.
 func (c *joinCommand) writeDocument(ctx context.Context, client configv1.ConfigServiceClient) error {
 	before, stored, err := documentInForce(ctx, client, c.name)
 	if err != nil {

@@ -64,8 +64,8 @@ func (c *joinCommand) grantAccess(ctx context.Context, _ configv1.ConfigServiceC
 		c.want.kubeconfig, c.name, filepath.Base(c.want.kubeconfig), c.accessFile, filepath.Dir(c.want.kubeconfig))}
 }
 
-// checkAccessFile refuses a kubeconfig that is there and whose token the cluster does not know, as that of a join before the cluster was
-// unregistered. It is not replaced, since it may be of another user. token is the one of now. The error shows no secret.
+// checkAccessFile refuses a kubeconfig that exists and whose token the cluster does not know, for example from a join before the cluster
+// was unregistered. It is not replaced, since it may be of another user. token is the present one. The error shows no secret.
 func checkAccessFile(ctx context.Context, file string, cluster *rest.Config, token string) error {
 	const remedy = "move it away, run the same command again, and give dispatchers the file that it writes"
 	config, err := clientcmd.LoadFromFile(file)

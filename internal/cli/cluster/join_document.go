@@ -19,19 +19,19 @@ import (
 	configcli "github.com/portcullis-mesh/portcullis/internal/cli/config"
 )
 
-// How dispatchers learn what reviews do not carry: the values of --access.
+// The values of --access: the ways in which dispatchers learn facts that reviews do not carry.
 const (
 	accessNone       = "none"
 	accessBridge     = "bridge"
 	accessKubeconfig = "kubeconfig" // and "=PATH"
 )
 
-// demands are what a join needs of the Cluster document. Other fields of the document are not touched.
+// demands are the fields of the Cluster document that a join needs. It leaves other fields alone.
 type demands struct {
 	cluster string
 	// identity is the caller's, of an API server or of a bridge; empty for an API server that shows a capability.
 	identity string
-	// capability is the one that API servers show to dispatchers; nil if they have an identity.
+	// capability is shown by API servers to dispatchers; nil if they have an identity.
 	capability *kinds.Capability
 	// access is accessNone, accessBridge or accessKubeconfig.
 	access string
@@ -41,8 +41,8 @@ type demands struct {
 	registration *kinds.Registration
 }
 
-// document returns the document that a join needs: the one there is, or a new one if before is nil, with what it lacks. An error tells
-// why the one there is does not fit.
+// document returns the document that a join needs: the present document, or a new one if before is nil, with the missing fields. An
+// error tells why the present document does not fit.
 func (d *demands) document(before *config.Object, now time.Time) (config.Object, error) {
 	manifest := map[string]any{"apiVersion": "portcullis.dev/v1", "kind": kinds.ClusterKind, "metadata": map[string]any{"name": d.cluster}}
 	current := &kinds.ClusterSpec{}
@@ -120,7 +120,7 @@ func (d *demands) checkAccess(c *kinds.ClusterSpec) error {
 	return nil
 }
 
-// fill adds to the manifest what it lacks.
+// fill adds the missing fields to the manifest.
 func (d *demands) fill(manifest map[string]any, c *kinds.ClusterSpec) error {
 	var errs []error
 	add := func(field string, list []any, element any) {

@@ -2,7 +2,7 @@ package cluster
 
 import "fmt"
 
-// sayPlan prints what a join would do. It asks neither the mesh nor the cluster.
+// sayPlan prints the steps of a join. It asks neither the mesh nor the cluster.
 func (c *joinCommand) sayPlan() error {
 	c.sayf("check the API server of %s and the mesh (client dry run)", c.name)
 	switch {

@@ -154,8 +154,7 @@ func (c *planner) checkAuthorities(cluster *kinds.Cluster) error {
 }
 
 // plan makes the entries of a cluster from the configuration in force. Findings go to notes. served are the resources of the cluster, if
-// they are known; otherwise its document names them, or the way to them. The entries have the capability of the options, or that of
-// the file.
+// they are known; otherwise its document names them, or the way to them. The entries have the capability of the options or of the file.
 func (c *planner) plan(
 	ctx context.Context, name string, objects []config.Object, served registration.Families, notes io.Writer,
 ) (*registration.Registration, error) {
@@ -228,7 +227,7 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 	return objects, err
 }
 
-// objectsInForce are those of a mesh.
+// objectsInForce returns the objects in force of a mesh.
 func objectsInForce(ctx context.Context, client configv1.ConfigServiceClient) ([]config.Object, error) {
 	answer, err := client.List(ctx, &configv1.ListRequest{})
 	if err != nil {

@@ -168,7 +168,7 @@ func (c *applyCommand) awaitEntries(ctx context.Context, client configv1.ConfigS
 	}
 }
 
-// findingsOf are the findings about objects that have one of some codes.
+// findingsOf returns the findings about objects that have any of the codes.
 func findingsOf(objects []*configv1.ConfigObject, codes ...string) []*configv1.Finding {
 	var findings []*configv1.Finding
 	for _, o := range objects {

@@ -105,7 +105,7 @@ func (c *bypassCommand) bind(cmd *cobra.Command) *cobra.Command {
 	return cli.WithSettings(cmd)
 }
 
-// run puts a break-glass in the document of the cluster, or removes the one that is there, and waits until it is in force.
+// run puts a break-glass in the document of the cluster, or removes the present one, and waits until it is in force.
 func (c *bypassCommand) run(cmd *cobra.Command, glass *kinds.BreakGlass) error {
 	if c.cluster == "" {
 		return errors.New("--cluster is missing: name the Cluster document")

@@ -17,7 +17,7 @@ type Change struct {
 	DryRun cli.DryRun
 	// Acknowledge has codes of dangers.
 	Acknowledge []string
-	// Timeout is that of the context, for messages.
+	// Timeout is the timeout of the context, for messages.
 	Timeout time.Duration
 	// Progress is the value of --progress.
 	Progress string

@@ -117,11 +117,11 @@ func (c *diffCommand) print(cmd *cobra.Command, d differences, findings []*confi
 	return nil
 }
 
-// differences are what an apply would change.
+// differences are the changes that an apply would make.
 type differences struct {
-	// Objects are those of the files, in their order.
+	// Objects are in the order of the files.
 	Objects []difference `json:"objects"`
-	// Findings are what would have to be known about them.
+	// Findings are the findings that the apply would report.
 	Findings []printer.Message `json:"findings,omitempty"`
 }
 
@@ -175,7 +175,8 @@ func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (dif
 	return d, nil
 }
 
-// storedMeaning is meaning, of an object of the mesh. One that this program cannot read is shown as it is written.
+// storedMeaning is meaning, of an object of the mesh. An object that this program cannot read is shown as it is
+// written.
 func storedMeaning(o *configv1.ConfigObject) (string, error) {
 	raw := o.GetManifest().GetRaw()
 	if objects, _ := NewDecoder().Decode("", raw); len(objects) == 1 {

@@ -82,8 +82,8 @@ func TestPatchReadsIt(t *testing.T) {
 	}
 }
 
-// TestTextsThatDifferInTooMuchAreNotCompared has texts of lines that come again and again, which is what takes long, at the
-// edge of the limit and beyond; what they have alike before and behind does not count.
+// TestTextsThatDifferInTooMuchAreNotCompared has texts whose lines repeat, which takes long, at the edge of the limit and
+// beyond. A common start and a common end do not count.
 func TestTextsThatDifferInTooMuchAreNotCompared(t *testing.T) {
 	text := func(lines, step int) string {
 		var out strings.Builder

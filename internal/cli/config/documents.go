@@ -216,8 +216,8 @@ func Duplicates(objects []config.Object) config.Problems {
 	return problems
 }
 
-// stream reads what can be read once: standard input, which is "-", and pipes, as those of <(...) in a shell. ok is false for
-// a path that is none of them.
+// stream reads an input that can be read once: standard input, which is "-", and pipes, such as <(...) in a shell. ok is
+// false for any other path.
 func stream(cmd *cobra.Command, path string) (l config.Listing, ok bool, err error) {
 	name, from := path, cmd.InOrStdin()
 	if path == "-" {

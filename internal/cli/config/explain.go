@@ -130,7 +130,7 @@ func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
 	return &configv1.Condition{}
 }
 
-// verdict names the first obstacle of an object in a sentence: an object that is not valid is not called, and one that is not
+// verdict names the first obstacle of an object in a sentence: an invalid object is not called, and an object that is not
 // called is not in force.
 func (e *explained) verdict() string {
 	o := e.object

@@ -62,7 +62,7 @@ func (c *explainCommand) hook(cmd *cobra.Command, name string) error {
 	})
 }
 
-// shadows returns what the hooks of a report would have done, if any of them is in shadow.
+// shadows returns the would-be decisions of the hooks of a report, if any of them is in shadow.
 func (c *explainCommand) shadows(ctx context.Context, conn grpc.ClientConnInterface, report *mesh.HookReport) ([]analysis.Shadow, error) {
 	if !slices.ContainsFunc(report.Hooks, mesh.OnDispatchers.Shadow) {
 		return nil, nil
@@ -75,7 +75,7 @@ func (c *explainCommand) shadows(ctx context.Context, conn grpc.ClientConnInterf
 	return mesh.Shadows(ctx, all, same, &analysisv1.ListShadowsRequest{Hook: report.Hooks[0][0].GetHook().GetName()})
 }
 
-// shadowRows are what a hook in shadow would have done, by cluster, and its latest cases.
+// shadowRows are the would-be decisions of a hook in shadow, by cluster, and its latest cases.
 func shadowRows(all mesh.OnDispatchers, shadows []analysis.Shadow) [][]string {
 	rows := [][]string{}
 	for i := range shadows {

@@ -75,7 +75,7 @@ func (c *lintCommand) run(cmd *cobra.Command) error {
 	if len(objects)+len(problems) == 0 {
 		return errors.New("-f: there is no document in it")
 	}
-	if problems.Err() == nil { // else what follows would be about other documents than the author means
+	if problems.Err() == nil { // else the findings would be about other documents than the author means
 		found, err := c.inspect(cmd.Context(), objects)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func (c *lintCommand) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// inspect finds what there is to say about valid objects together.
+// inspect returns the findings about valid objects together.
 func (c *lintCommand) inspect(ctx context.Context, objects []config.Object) (config.Problems, error) {
 	snapshot, problems := config.Compile("", objects)
 	o := lint.Options{OwnNamespace: c.ownNamespace, MutateBudget: c.mutateBudget, Now: time.Now}

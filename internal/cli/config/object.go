@@ -13,8 +13,8 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// kubernetesObject is an object as an API server would serve it: the manifest, with what the mesh adds in metadata, and the rest of
-// the answer as status.
+// kubernetesObject is an object as an API server would serve it: the manifest, with the mesh's additions in metadata, and the rest
+// of the answer as status.
 func kubernetesObject(o *configv1.ConfigObject) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(o.GetManifest().GetRaw(), &object.Object); err != nil {

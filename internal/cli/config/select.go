@@ -129,7 +129,7 @@ func (s selection) request() *configv1.WatchRequest {
 	return &configv1.WatchRequest{Kind: s.kind()}
 }
 
-// has reports whether an object is one of the selection.
+// has reports whether the selection contains an object.
 func (s selection) has(key *configv1.ConfigKey) bool {
 	if len(s.keys) > 0 {
 		return slices.ContainsFunc(s.keys, func(k *configv1.ConfigKey) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
-// withStaged calls use with what shows the staged objects of a mesh.
+// withStaged calls use with the reader of the staged objects of a mesh.
 func withStaged(ctx context.Context, m *connect.MeshAddress, timeout time.Duration, show mesh.Show, use func(context.Context, *mesh.Staged) error) error {
 	return m.Use(ctx, timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		return use(ctx, &mesh.Staged{Show: show, Client: initializerv1.NewInitializerServiceClient(conn)})

@@ -167,7 +167,7 @@ func TestDescribeAndDeleteStaged(t *testing.T) {
 	}
 }
 
-// TestWatchStaged: what comes, changes and goes is a row each, until an interrupt, which is no error.
+// TestWatchStaged: each addition, change and removal is a row, until an interrupt, which is no error.
 func TestWatchStaged(t *testing.T) {
 	store, ready := startStaging(t)
 	stage(t, store, "", "shop", "web")

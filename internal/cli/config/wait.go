@@ -23,11 +23,12 @@ import (
 type wait struct {
 	request *configv1.WaitRequest
 	timeout time.Duration // of the command, for messages
-	done    string        // what dispatchers have done that are not waited for any more
+	done    string        // the predicate of the dispatchers that are not waited for any more, for messages
 	tell    *printer.Progress
 }
 
-// until waits until every live dispatcher has it. It asks another dispatcher when the one that it asks stops.
+// until waits until every live dispatcher has the revision. It asks another dispatcher when the dispatcher at the other
+// end stops.
 func (w *wait) until(ctx context.Context, client configv1.ConfigServiceClient) error {
 	defer w.tell.Done()
 	var last *configv1.WaitResponse

@@ -56,7 +56,7 @@ func watchObjects(ctx context.Context, show *mesh.Show, which selection) error {
 	return err
 }
 
-// stream is one stream: everything, and what changes.
+// stream follows one stream: all objects first, and then their changes.
 func (w *objectWatch) stream(ctx context.Context) error {
 	stream, err := w.Client.Watch(ctx, w.which.request())
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *objectWatch) print(changes []*configv1.WatchResponse) error {
 	return w.table.Write(rows...)
 }
 
-// printOne prints a change for tools. Templates and names are about the object alone, as those of kubectl.
+// printOne prints a change for tools. Templates and names are about the object alone, as in kubectl.
 func (w *objectWatch) printOne(r *configv1.WatchResponse) error {
 	object, err := kubernetesObject(r.GetObject())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
 )
 
-// watches is a service whose Watch sends what is there, and then ends, one call after the other.
+// watches is a service whose Watch sends the present objects, and then ends, one call after the other.
 type watches struct {
 	configv1.ConfigServiceClient
 
@@ -50,7 +50,7 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 	synced := &configv1.WatchResponse{Type: configv1.WatchResponse_TYPE_SYNCED}
 	client := &watches{calls: [][]any{
 		{change(put, "a", "1"), change(put, "b", "1"), change(put, "c", "1"), synced, change(deleted, "c", "1"), status.Error(codes.Aborted, "too slow")},
-		{change(put, "a", "1"), status.Error(codes.Unavailable, "stopping")}, // nobody knows what is missing
+		{change(put, "a", "1"), status.Error(codes.Unavailable, "stopping")}, // the missing changes are unknown
 		{change(put, "a", "1"), change(put, "d", "a longer one"), synced, change(put, "a", "2"), status.Error(codes.PermissionDenied, "no role")},
 	}}
 	var out, notes bytes.Buffer

@@ -140,7 +140,7 @@ func TestAnErrorOfCertificatesSaysWhoRefusedWhom(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server, client certs.Spec
 		address        func(*testing.T) string // instead of a mesh
-		otherIssuer    string                  // of the client; empty for that of the mesh
+		otherIssuer    string                  // of the client; empty for the issuer of the mesh
 		otherCA        string                  // that the client trusts
 		want           string
 	}{

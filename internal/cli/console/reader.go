@@ -66,7 +66,7 @@ type state struct {
 	Staged      []json.RawMessage `json:"staged"`  // objects that are held for initializers, without their content
 }
 
-// cluster is a Cluster without what the page does not show, as its credentials.
+// cluster is a Cluster without the fields that the page hides, such as its credentials.
 type cluster struct {
 	Name       string            `json:"name"`
 	Bypass     *kinds.Bypass     `json:"bypass,omitempty"`
@@ -128,7 +128,8 @@ func (r *reader) state(ctx context.Context, window time.Duration) (*state, error
 	return out, r.addStaged(ctx, out)
 }
 
-// addStaged adds the objects that are held for initializers: one dispatcher knows those of all. The rest of the page needs no store.
+// addStaged adds the objects that are held for initializers: one dispatcher knows the objects of all. The rest of the page needs no
+// store.
 func (r *reader) addStaged(ctx context.Context, out *state) error {
 	found, err := r.clients.staged.List(ctx, &initializerv1.ListRequest{})
 	switch status.Code(err) {
@@ -146,7 +147,7 @@ func (r *reader) addStaged(ctx context.Context, out *state) error {
 	return err
 }
 
-// addConfiguration adds what one dispatcher knows of all: the others, and the clusters.
+// addConfiguration adds the other dispatchers and the clusters, as one dispatcher knows them.
 func (r *reader) addConfiguration(ctx context.Context, out *state) error {
 	dispatchers, err := r.clients.config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	if err != nil {
@@ -186,7 +187,7 @@ func (r *reader) reviews(ctx context.Context, request *analysisv1.ListReviewsReq
 	return gateway.Marshal(&analysisv1.ListReviewsResponse{Reviews: analysis.Slowest(answers)})
 }
 
-// shadows are what the hooks of a name would have done, as far back as it is known.
+// shadows returns the would-be decisions of the hooks of a name, as far back as they are recorded.
 func (r *reader) shadows(ctx context.Context, hook string) ([]analysis.Shadow, error) {
 	all := r.mesh(new(bytes.Buffer)) // the page has asked for the state, with notes
 	return mesh.Shadows(ctx, all, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis }, &analysisv1.ListShadowsRequest{Hook: hook})

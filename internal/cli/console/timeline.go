@@ -29,7 +29,8 @@ type point struct {
 	took latency.Histogram
 }
 
-// timelines are those of all hooks, by name, cluster, stage and configuration, out of the latencies of all dispatchers.
+// timelines are the timelines of all hooks, by name, cluster, stage and configuration, made from the latencies of all
+// dispatchers.
 func timelines(all []*analysisv1.Latency) []*timeline {
 	out := []*timeline{}
 	for _, l := range all {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// language is how a host in it is begun. Its commands are those of the example, with its name.
+// language is the way to begin a host in it. Its commands are the example's commands, with the name of the new host.
 type language struct {
 	lang     string   // as --lang names it
 	example  string   // its directory beside package examples
-	commands []string // to fetch what the host needs, and to test it
+	commands []string // to fetch the dependencies of the host, and to test it
 	start    string   // the command that runs the host, without the flags of the host
-	mutates  []cut    // what goes when there is no mutating hook
+	mutates  []cut    // removed when there is no mutating hook
 }
 
 // languages are those with an SDK. None of the SDKs is published, so that each comes from a clone of the repository.

@@ -110,7 +110,7 @@ func (p *project) add(out map[string][]byte, name string, data []byte) error {
 	return nil
 }
 
-// names puts the name of the project in the place of that of the example, in the forms that languages need.
+// names replaces the name of the example by the name of the project, in the forms that languages need.
 func (p *project) names() *strings.Replacer {
 	class := ""
 	for word := range strings.SplitSeq(p.name, "-") {
@@ -129,7 +129,7 @@ func (p *project) names() *strings.Replacer {
 // cut is a part of a file that goes with the mutating hook.
 type cut struct{ file, expression, rest string }
 
-// mutatingParts are those of all languages.
+// mutatingParts are the parts of the mutating hook in all languages.
 func mutatingParts() []cut {
 	return []cut{
 		{"*", ` with two hooks: images are named by digest, and a Pod without a team gets its namespace's`, " with a hook: images are named by digest"},
@@ -139,7 +139,7 @@ func mutatingParts() []cut {
 	}
 }
 
-// validatingOnly removes what belongs to the mutating hook.
+// validatingOnly removes the parts of the mutating hook.
 func (p *project) validatingOnly(name string, data []byte) []byte {
 	for _, c := range append(mutatingParts(), p.mutates...) {
 		if matches, _ := path.Match(c.file, path.Base(name)); matches || c.file == "*" {

@@ -15,7 +15,7 @@ import (
 // shownActions is how many actions of a change a table names.
 const shownActions = 3
 
-// Changes shows who changed what, the latest first; with Watch the latest last.
+// Changes shows the changes of the configuration with their authors, the latest first; with Watch the latest last.
 func (s *Show) Changes(ctx context.Context) error {
 	columns := printer.Heads("REVISION", "WHEN", "WHO", "WHAT")
 	if s.Watch {
@@ -67,7 +67,7 @@ func (w *changesShown) once(ctx context.Context) error {
 	return nil
 }
 
-// since are the changes of an answer that have not been shown, the latest last. met is false when the last one that was shown is
+// since returns the changes of an answer that have not been shown, the latest last. met is false when the last shown change is
 // not among the others.
 func (w *changesShown) since(answer *configv1.ListChangesResponse) (fresh []*configv1.Change, met bool) {
 	fresh = slices.Clone(answer.GetChanges())

@@ -116,7 +116,7 @@ func state(d *configv1.DispatcherStatus, behind []string) string {
 	return cmp.Or(strings.Join(is, ","), "Current")
 }
 
-// Standing describes in a sentence by what a dispatcher judges.
+// Standing describes in a sentence the configuration by which a dispatcher judges.
 func Standing(d *configv1.DispatcherStatus) string {
 	revision := cmp.Or(d.GetApplied().GetSources()["etcd"], d.GetApplied().GetDigest(), "-")
 	parts := []string{"judges new reviews by revision " + revision}

@@ -42,8 +42,8 @@ func (s *Show) mesh() Mesh[configv1.ConfigServiceClient] {
 // fromDispatcher is an answer that names the dispatcher that gave it.
 type fromDispatcher interface{ GetDispatcherId() string }
 
-// Everywhere asks the dispatcher at the other end of the client, and the others at their addresses. It notes those that do not answer: the
-// answers are of the rest, the first one of the client.
+// Everywhere asks the dispatcher at the other end of the client, and the others at their addresses. It notes the dispatchers that do not
+// answer, and returns the answers of the rest. The first answer is the client's.
 func Everywhere[C any, T fromDispatcher](ctx context.Context, m Mesh[C], ask func(context.Context, C) (T, error)) ([]T, error) {
 	first, err := ask(ctx, m.Client)
 	if err != nil {

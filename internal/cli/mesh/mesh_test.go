@@ -102,7 +102,7 @@ func changes(revisions ...int) *configv1.ListChangesResponse {
 
 var errEnd = status.Error(codes.PermissionDenied, "no role")
 
-// follows runs a watch until the mesh says errEnd, and returns what it printed and said.
+// follows runs a watch until the mesh says errEnd, and returns its output and its notes.
 func follows(t *testing.T, format string, client *asked, what func(*Show, context.Context) error) (out, notes string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

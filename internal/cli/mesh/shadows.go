@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/analysis"
 )
 
-// Shadows asks all dispatchers for their records of hooks in shadow, and merges these. One that is older than such records has none.
+// Shadows asks all dispatchers for their records of hooks in shadow, and merges these. A dispatcher of an earlier release has none.
 func Shadows[C any](
 	ctx context.Context, m Mesh[C], of func(C) analysisv1.AnalysisServiceClient, request *analysisv1.ListShadowsRequest,
 ) ([]analysis.Shadow, error) {

@@ -23,8 +23,8 @@ const StagedArg = "staged"
 
 const stagedKind = "StagedObject"
 
-// Staged shows objects of CREATE requests that are held until initializers have acted. Dispatchers with a store know those of each
-// other.
+// Staged shows objects of CREATE requests that are held until initializers have acted. Dispatchers with a store know each other's
+// objects.
 type Staged struct {
 	Show
 
@@ -54,7 +54,7 @@ func (s *Staged) Get(ctx context.Context, names []string) error {
 	return cmp.Or(failed, err)
 }
 
-// Describe shows one of them in detail.
+// Describe shows one staged object in detail.
 func (s *Staged) Describe(ctx context.Context, name string) error {
 	o, err := s.one(ctx, name)
 	if err != nil {
@@ -124,7 +124,7 @@ func StagedName(o *initializerv1.StagedObject) string {
 	}), "/")
 }
 
-// stagedNamed reports whether a name of the command line is one of an object: the whole one, or the end of it from a "/" on.
+// stagedNamed reports whether a name of the command line matches an object: its whole name, or the end of it from a "/" on.
 func stagedNamed(o *initializerv1.StagedObject, name string) bool {
 	whole := StagedName(o)
 	return whole == name || strings.HasSuffix(whole, "/"+name)

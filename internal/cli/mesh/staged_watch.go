@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
 )
 
-// stagedWatch shows staged objects, and what changes about them.
+// stagedWatch shows staged objects, and their changes.
 type stagedWatch struct {
 	*Staged
 
@@ -47,7 +47,7 @@ func (s *Staged) watch(ctx context.Context, names []string) error {
 	return err
 }
 
-// stream is one stream: everything, and what changes.
+// stream follows one stream: all objects first, and then their changes.
 func (w *stagedWatch) stream(ctx context.Context) error {
 	stream, err := w.Client.Watch(ctx, &initializerv1.WatchRequest{Bookmarks: true})
 	if err != nil {

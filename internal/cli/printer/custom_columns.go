@@ -19,7 +19,7 @@ const noValue = "<none>"
 
 // customColumns prints objects as rows, below one row of heads however often it is called. It is for one goroutine and one writer.
 //
-// kubectl has it in k8s.io/kubectl/pkg/cmd/get, which would add kustomize and 125 more packages; the paths are those of the library.
+// kubectl has it in k8s.io/kubectl/pkg/cmd/get, which would add kustomize and 125 more packages; the paths use the same library.
 type customColumns struct {
 	heads []string
 	paths []*jsonpath.JSONPath

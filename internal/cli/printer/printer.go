@@ -1,4 +1,4 @@
-// Package printer prints what commands show: tables for people, JSON and YAML for tools. Tables and YAML are those of
+// Package printer prints the results of commands: tables for people, JSON and YAML for tools. Tables and YAML come from
 // k8s.io/cli-runtime, the library of kubectl. JSON is indented by two spaces, as the documented output always was.
 package printer
 

@@ -50,7 +50,7 @@ func (p *Progress) Sayf(format string, args ...any) {
 	p.last = text
 }
 
-// Done takes the line off a terminal, so that what follows stands alone. It may be called several times.
+// Done takes the line off a terminal, so that later output stands alone. It may be called several times.
 func (p *Progress) Done() {
 	if p.form == ProgressTerminal && p.last != "" {
 		p.over("")

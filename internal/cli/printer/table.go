@@ -16,7 +16,7 @@ const columnGap = 2
 // Columns are the columns of a table, in order.
 type Columns []metav1.TableColumnDefinition
 
-// Heads are columns by what stands at their head.
+// Heads makes columns from their headings.
 func Heads(names ...string) Columns { return Columns{}.with(0, names) }
 
 // Wide appends columns that -o wide alone prints.
@@ -51,7 +51,7 @@ func NewTable(w io.Writer, format string, columns Columns) *Table {
 	return t
 }
 
-// Write prints rows, the first time below the heads. Each row has a cell for each column, those of wide columns too, or ends early.
+// Write prints rows, the first time below the heads. Each row has a cell for each column, wide columns included, or ends early.
 func (t *Table) Write(rows ...[]string) error {
 	if !t.headed {
 		t.headed = true

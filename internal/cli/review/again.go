@@ -17,8 +17,8 @@ import (
 // outcomePatched is the outcome of a hook that changed the object.
 const outcomePatched = "patched"
 
-// idempotencyReport is whether the mutating hooks leave alone what they made of the object. API servers call them again
-// when an object changes after them, and when a write is tried again, so hooks that do not are a fault of theirs.
+// idempotencyReport shows whether the mutating hooks leave their own result alone. API servers call them again when an
+// object changes after them, and when a write is tried again, so a hook that changes its own result is faulty.
 type idempotencyReport struct {
 	// Idempotent is nil when it is not known.
 	Idempotent *bool `json:"idempotent"`

@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
 )
 
-// TestManifestsBecomeCreations: what people have in files is sent as an API server would send it.
+// TestManifestsBecomeCreations: a manifest in a file is sent as an API server would send it.
 func TestManifestsBecomeCreations(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: \"1\"}}\nspec: {priority: 9007199254740993}\n"
 	for name, tt := range map[string]struct {

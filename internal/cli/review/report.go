@@ -88,8 +88,8 @@ type report struct {
 type stageReport struct {
 	Stage   string `json:"stage"`
 	Allowed bool   `json:"allowed"`
-	// Outcome is "allowed", "denied", "failed" when the request is refused without a verdict, "failed-open" when it is admitted without one of
-	// a hook, or "refused" when no hook was asked.
+	// Outcome is "allowed", "denied", "failed" when the request is refused without a verdict, "failed-open" when a hook fails open, or
+	// "refused" when no hook was asked.
 	Outcome          string            `json:"outcome"`
 	Code             int32             `json:"code,omitempty"`
 	Reason           string            `json:"reason,omitempty"`
@@ -127,7 +127,7 @@ type hookReport struct {
 	ApplyMicros  uint32 `json:"applyMicroseconds"`
 }
 
-// Outcomes of a stage. That of a hook which was not called is outcomeSkipped.
+// Outcomes of a stage. A hook that was not called has outcomeSkipped.
 const (
 	outcomeAllowed    = string(review.OutcomeAllowed)
 	outcomeDenied     = string(review.OutcomeDenied)
@@ -196,7 +196,7 @@ func (r *report) err() error {
 
 // failure is the text of the failure with which the command ends; empty without one. A denial is no failure.
 func (r *report) failure(err error) string {
-	var verdict *cli.CodedError // that of the method err
+	var verdict *cli.CodedError // the verdict in the method err
 	switch {
 	case err == nil:
 		return ""
@@ -216,7 +216,7 @@ func (s *stageReport) deny(status *admissionv1.Status) {
 	}
 }
 
-// patchReport is a patch as it is; one that is not JSON as a string.
+// patchReport is a JSON patch as it is, and any other patch as a string.
 func patchReport(patch []byte) json.RawMessage {
 	if len(patch) == 0 || json.Valid(patch) {
 		return patch
@@ -330,7 +330,7 @@ func (h *hookReport) name() string {
 	return h.Hook + " (initializer)"
 }
 
-// outcome is the outcome of the hook, with the one that a hook in shadow would have had.
+// outcome returns the outcome of the hook. A hook in shadow has its would-be outcome too.
 func (h *hookReport) outcome() string {
 	if h.Shadow == "" {
 		return h.Outcome

@@ -114,7 +114,7 @@ func (c *command) run(ctx context.Context, in io.Reader, out io.Writer, log *slo
 			break
 		}
 	}
-	if len(all.Reviews) > 0 { // also those before one that has failed
+	if len(all.Reviews) > 0 { // also the reviews before a failed one
 		err = errors.Join(all.write(out, c.output), err)
 	}
 	if err != nil {

@@ -136,7 +136,7 @@ func TestReviewTellsTheOutcomesApart(t *testing.T) {
 	}
 }
 
-// exportedSpan has a command export its span, and returns what returns it.
+// exportedSpan has a command export its span, and returns a function that returns this span.
 func exportedSpan(t *testing.T) func() *tracev1.Span {
 	t.Helper()
 	var received collectorv1.ExportTraceServiceRequest

@@ -25,9 +25,9 @@ type traced struct {
 	telemetry *telemetry.Telemetry
 }
 
-// startTrace begins the trace of a command: that of TRACEPARENT if it is set, and otherwise a new one. The span of the command, which has the
-// cluster and the uid of the request, is exported if the variables of OpenTelemetry name an exporter. Without an exporter a new trace is
-// sampled, so that the mesh records it. Calls of gRPC with the returned context belong to it.
+// startTrace begins the trace of a command: it continues TRACEPARENT if that is set, and otherwise begins a new trace. The span of the
+// command, which has the cluster and the uid of the request, is exported if the variables of OpenTelemetry name an exporter. Without an
+// exporter a new trace is sampled, so that the mesh records it. Calls of gRPC with the returned context belong to it.
 func startTrace(ctx context.Context, log *slog.Logger, request *admissionv1.AdmissionRequest) (context.Context, traced) {
 	t := traced{telemetry: telemetry.New(ctx, telemetry.Options{ServiceName: "portcullis-review", ServiceVersion: cli.Version(), Logger: log})}
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
@@ -52,7 +52,7 @@ func newTrace() trace.SpanContext {
 	return trace.NewSpanContext(config)
 }
 
-// end exports the span, with what failed; nothing if that is empty.
+// end exports the span, with the failure; an empty failure means success.
 func (t traced) end(ctx context.Context, failure string) error {
 	if failure != "" {
 		t.span.SetStatus(codes.Error, failure)

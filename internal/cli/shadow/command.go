@@ -1,4 +1,4 @@
-// Package shadow has the command that reports what hooks in shadow would have done.
+// Package shadow has the command that reports the would-be decisions of hooks in shadow.
 package shadow
 
 import (

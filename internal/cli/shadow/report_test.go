@@ -16,7 +16,7 @@ import (
 
 var midday = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// example has a hook with cases, and one that was not called.
+// example has a hook with cases, and a hook that was not called.
 func example() *Report {
 	seen := analysis.ShadowSeen{FirstSeen: midday, LastSeen: midday.Add(time.Hour)}
 	return &Report{
