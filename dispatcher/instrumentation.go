@@ -38,7 +38,7 @@ func buckets() []float64 {
 func phaseBuckets() []float64 { return []float64{.001, .01, .1, 1, 10} }
 
 // instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver has for webhooks
-// (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/operations.md). The label "type" has kube-apiserver's values, the
+// (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/metrics.md). The label "type" has kube-apiserver's values, the
 // label "stage" has Portcullis' own. Labels are bounded: names of configured hooks or values of closed sets.
 type instrumentation struct {
 	tracer       trace.Tracer

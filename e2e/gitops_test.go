@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/e2e/mesh"
 )
 
-// argoCD is the part of Argo CD that says how healthy objects are: its ConfigMap, patched as docs/configuration.md says.
+// argoCD is the part of Argo CD that says how healthy objects are: its ConfigMap, patched as docs/configuration-store.md says.
 type argoCD struct{ settings map[string]string }
 
 func newArgoCD(t *testing.T) argoCD {

@@ -133,7 +133,7 @@ func TestEverythingThatWatchesAMeshFitsIt(t *testing.T) {
 		}
 	})
 	t.Run("dashboards", func(t *testing.T) { k.checkDashboards(t) })
-	t.Run("docs/operations.md names each metric and no other", func(t *testing.T) { checkDocument(t, families) })
+	t.Run("docs/metrics.md names each metric and no other", func(t *testing.T) { checkDocument(t, families) })
 	for name, m := range atTimes {
 		if f := families[name]; f != nil {
 			t.Errorf("%s has series also before %s: take it off atTimes", name, m.when)
@@ -225,14 +225,14 @@ func (k known) checkDashboards(t *testing.T) {
 // span is code in a document: a metric, perhaps with its labels.
 var span = regexp.MustCompile("`(portcullis_[a-z0-9_]+)[{`]")
 
-// checkDocument compares the metrics that the section Metrics of docs/operations.md names with those that there are.
+// checkDocument compares the metrics that the section Metrics of docs/metrics.md names with those that there are.
 func checkDocument(t *testing.T, families map[string]*dto.MetricFamily) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(text), "\n## Metrics\n")
-	section, _, _ = strings.Cut(section, "\n### Outcomes\n")
+	section, _, _ = strings.Cut(section, "\n## Outcomes\n")
 	named := map[string]bool{}
 	for _, s := range span.FindAllStringSubmatch(section, -1) {
 		named[s[1]] = true

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// DefaultRetention is how long an old version of a key counts: docs/configuration.md has an external etcd compact after that time.
+	// DefaultRetention is how long an old version of a key counts: docs/configuration-store.md has an external etcd compact after that time.
 	DefaultRetention = 5 * time.Minute
 	// DefaultWrittenBytes is the part of etcd's default quota that one dispatcher writes within DefaultRetention, in bytes.
 	DefaultWrittenBytes = 512 << 20

@@ -27,7 +27,7 @@ func NewStore() *cobra.Command {
 		Use:   "store",
 		Short: "Back up and restore the store of --data-dir",
 		Long: `Store makes backups of the store that a dispatcher keeps in its data directory, while it runs, and makes a data directory of a
-backup. A store in an etcd of its own is backed up with etcd's tools: docs/configuration.md says how.`,
+backup. A store in an etcd of its own is backed up with etcd's tools: docs/configuration-store.md says how.`,
 		Example: `  portcullis store backup portcullis.backup --server mesh.example.com:8444 --ca ca.crt --cert me.crt --key me.key
   portcullis store restore --data-dir /var/lib/portcullis portcullis.backup`,
 	}
