@@ -13,12 +13,12 @@ PLUGINS := $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-grpc
 # Modules of our own that this module requires (docs/design/0035-modules.md); gen/portcullis is one too, and is generated.
 PARTS := internal/wire hostsdk hostsdk/kube
 # Modules that are linted; tools/ holds none of our code.
-MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod $(PARTS:%=%/go.mod) e2e/go.mod bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod $(PARTS:%=%/go.mod) test/e2e/go.mod test/bench/go.mod deploy/render/go.mod deploy/monitoring/go.mod))
 # Directories of this module's code.
-CODE := $(filter-out ./e2e/ ./bench/ ./docs/ ./gen/ ./proto/ ./sdk/ ./tools/,$(wildcard ./*/))
+CODE := $(filter-out ./docs/ ./gen/ ./proto/ ./sdk/ ./test/ ./tools/,$(wildcard ./*/))
 # Flags for go test, for example TESTFLAGS='-run TestDeny -v'.
 TESTFLAGS ?=
-# Flags for bench: see `go run -C bench . -help`.
+# Flags for bench: see `go run -C test/bench . -help`.
 BENCHFLAGS ?=
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
@@ -59,7 +59,7 @@ BUILT_java := sdk/java/testhost/target/classes
 TESTHOST_rust := .tmp/bin/testhost-rust
 LANGUAGES := python typescript java rust
 # Languages that bench measures.
-BENCHED := $(notdir $(patsubst %/build,%,$(wildcard bench/languages/*/build)))
+BENCHED := $(notdir $(patsubst %/build,%,$(wildcard test/bench/languages/*/build)))
 # $(1) language: whether its test host can start.
 built = [[ -e $(or $(BUILT_$(1)),$(lastword $(TESTHOST_$(1)))) ]] && command -v $(firstword $(TESTHOST_$(1))) >/dev/null
 
@@ -78,12 +78,12 @@ $(LANGUAGES:%=sdk-%): sdk-%:
 .PHONY: $(LANGUAGES:%=conformance-%)
 $(LANGUAGES:%=conformance-%): conformance-%:
 	@if $(call built,$*); then \
-		go test ./conformance -count=1 -timeout 30m -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
+		go test ./sdk/conformance -count=1 -timeout 30m -run TestConformance -args -name $* -testhost '$(TESTHOST_$*)'; \
 	else echo "conformance: $* skipped, its test host is not built"; [[ -z "$${CI:-}" ]]; fi
 
 .PHONY: conformance-go
 conformance-go:
-	@go test ./conformance -count=1 -timeout 30m -run TestConformance
+	@go test ./sdk/conformance -count=1 -timeout 30m -run TestConformance
 
 .PHONY: testhosts
 testhosts: ## Print the language and the command of each test host that is built, for tests
@@ -123,12 +123,12 @@ browser: ## Get chromium and axe-core for the tests of the console, as far as th
 
 .PHONY: screenshots
 screenshots: browser ## Make docs/images/console-* again, by the tests of the console
-	PORTCULLIS_SCREENSHOTS=$(abspath docs/images) go test -C e2e -count=1 -run 'TestConsole$$|TestConsoleIsAccessible$$' ./console
+	PORTCULLIS_SCREENSHOTS=$(abspath docs/images) go test -C test/e2e -count=1 -run 'TestConsole$$|TestConsoleIsAccessible$$' ./console
 
 .PHONY: e2e
 e2e: browser ## Tests against a real kube-apiserver and etcd, both built once and cached
-	go vet -C e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
-	go test -C e2e -p 1 -count=1 -v -timeout 45m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
+	go vet -C test/e2e ./... # compiles on all cores; -p 1 below would not, but prints progress as it happens
+	go test -C test/e2e -p 1 -count=1 -v -timeout 45m $(TESTFLAGS) ./... # -count=1: a result is of the programs as they are now
 
 .PHONY: charttest
 charttest: ## Tests of the Helm chart and of deploy/manifests
@@ -153,12 +153,12 @@ manifests: ## Render deploy/manifests from the Helm chart
 		--show-only templates/certificates-self.yaml > deploy/certificates-self.yaml
 
 .PHONY: schemas
-schemas: ## Make deploy/chart/portcullis/crds and schemas/ from config/kinds
+schemas: ## Make deploy/chart/portcullis/crds and deploy/schemas/ from internal/config/kinds
 	go run ./internal/schemas/generate
 
 .PHONY: benchtest
 benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews, with the languages that are built
-	PORTCULLIS_SOAK=1 go test -C bench -timeout 20m $(TESTFLAGS) ./...
+	PORTCULLIS_SOAK=1 go test -C test/bench -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint: $(BUF) $(LINT) ## Lint code and contract
@@ -193,11 +193,11 @@ breaking: $(BUF) ## Fail when the contract breaks its users
 .PHONY: benchprograms $(BENCHED:%=benchprogram-%)
 benchprograms: $(BENCHED:%=benchprogram-%) ## Build what bench measures the languages with; skip those whose toolchain is missing
 $(BENCHED:%=benchprogram-%): benchprogram-%:
-	@bench/languages/$*/build
+	@test/bench/languages/$*/build
 
 .PHONY: bench
 bench: benchprograms ## Measure against kube-apiserver's own webhooks and against the wire, and write docs/benchmarks.*
-	go run -C bench . -out ../docs -commit "$$(git describe --always --dirty --abbrev=12)" $(BENCHFLAGS)
+	go run -C test/bench . -out ../../docs -commit "$$(git describe --always --dirty --abbrev=12)" $(BENCHFLAGS)
 
 .PHONY: microbench
 microbench: ## Run the benchmarks of the packages, with allocations

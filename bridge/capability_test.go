@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // capable are the options of a bridge that accepts one capability, for the cluster prod-1.

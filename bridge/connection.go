@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/handshake"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/handshake"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // connection is shared by the requests of a connection, in their contexts.

@@ -13,7 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	"github.com/portcullis-mesh/portcullis/telemetry/series"
+	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Where verdicts become HTTP. One rule: once it is known which review to answer (its version, and the uid that all but

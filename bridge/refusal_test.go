@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/portcullis-mesh/portcullis/certs"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Everything that can be wrong with a request, on a raw connection. After each the same connection serves a good one,

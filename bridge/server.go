@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/handshake"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/handshake"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/portcullis-mesh/portcullis/telemetry/series"
+	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
 
 // Names of the metrics of matchConditions, upstream and here.

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/telemetry/series"
+	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/telemetry/series"
+	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
 
 // hooksSeen are the values of the label name in all metrics of hooks, sorted.

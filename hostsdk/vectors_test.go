@@ -19,7 +19,7 @@ import (
 )
 
 // vectorsDir holds the transcripts of testdata/protocol for readers that have neither Go nor prototext: the SDKs of other languages.
-const vectorsDir = "../conformance/vectors"
+const vectorsDir = "../sdk/conformance/vectors"
 
 // vector is one transcript.
 type vector struct {

@@ -11,19 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/internal/cli/analyze"
-	"github.com/portcullis-mesh/portcullis/internal/cli/certs"
-	"github.com/portcullis-mesh/portcullis/internal/cli/check"
-	"github.com/portcullis-mesh/portcullis/internal/cli/cluster"
-	"github.com/portcullis-mesh/portcullis/internal/cli/config"
-	"github.com/portcullis-mesh/portcullis/internal/cli/console"
-	"github.com/portcullis-mesh/portcullis/internal/cli/contexts"
-	"github.com/portcullis-mesh/portcullis/internal/cli/host"
-	"github.com/portcullis-mesh/portcullis/internal/cli/mesh"
-	"github.com/portcullis-mesh/portcullis/internal/cli/review"
-	"github.com/portcullis-mesh/portcullis/internal/cli/shadow"
-	"github.com/portcullis-mesh/portcullis/internal/serve"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/check"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/cluster"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/console"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/contexts"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/host"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/serve"
 )
 
 func main() {

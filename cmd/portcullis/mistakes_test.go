@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 )
 
 // TestMisspeltWordsAreSuggested: at each depth of the command line.

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli"
-	certscli "github.com/portcullis-mesh/portcullis/internal/cli/certs"
-	"github.com/portcullis-mesh/portcullis/internal/cli/clitest"
-	clustercli "github.com/portcullis-mesh/portcullis/internal/cli/cluster"
-	"github.com/portcullis-mesh/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	certscli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	clustercli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/cluster"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 )
 
 func TestOnlyConnectionFlagsOfAToolHaveVariables(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/portcullis-mesh/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 )
 
 // contextsFile are two meshes; commands use prod.

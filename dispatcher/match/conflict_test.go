@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // TestTheOrderOfTheInputDecidesNothing compiles configurations, many of whose routes conflict, in other orders.

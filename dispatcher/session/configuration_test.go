@@ -9,10 +9,10 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/store"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 

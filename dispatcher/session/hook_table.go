@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // hookTable is the hooks that sessions can serve: those of one snapshot, and those that reviews by an earlier one may still

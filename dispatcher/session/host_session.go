@@ -9,7 +9,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // hostSession is a session in a registry. It is the sink of its own session: it hands what happens there to the pools.

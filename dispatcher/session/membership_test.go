@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // states returns what a host is told of its hooks, in order.

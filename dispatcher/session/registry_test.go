@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 func TestHooksOfOneHostShareAFrame(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"github.com/portcullis-mesh/portcullis/identity"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 func TestAStoppedServerStartsNothingMore(t *testing.T) {

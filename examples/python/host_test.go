@@ -24,10 +24,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
-	"github.com/portcullis-mesh/portcullis/certs"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
+	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 

@@ -52,7 +52,7 @@ func TestTheCodeThatTheGlossaryNamesExists(t *testing.T) {
 		t.Fatal("the glossary names no code")
 	}
 	for _, name := range names {
-		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(name[1]), "*.go"))
+		files, err := filepath.Glob(filepath.Join(place(name[1]), "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,10 +74,19 @@ func TestTheFilesThatTheGlossaryNamesExist(t *testing.T) {
 		t.Fatal("the glossary names no file")
 	}
 	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(name[1]))); err != nil {
+		if _, err := os.Stat(place(name[1])); err != nil {
 			t.Errorf("the glossary names %s: %v", name[1], err)
 		}
 	}
+}
+
+// place is the path of a folder or file that a page names. Pages leave out internal/, as package names do.
+func place(name string) string {
+	path := filepath.Join(root, filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		return filepath.Join(root, "internal", filepath.FromSlash(name))
+	}
+	return path
 }
 
 // documents are the Markdown files of the repository, without those of hidden directories.
@@ -181,7 +190,7 @@ func TestTheArchitectureNamesEachFolder(t *testing.T) {
 		t.Errorf("docs/architecture.md has a sentence for each folder, in order (-folders +page):\n%s", diff)
 	}
 	for _, name := range regexp.MustCompile(`\b[a-z]+/[a-z0-9/]+\b`).FindAllString(headingLink.ReplaceAllString(string(text), "$1"), -1) {
-		if info, err := os.Stat(filepath.Join(root, filepath.FromSlash(name))); err != nil || !info.IsDir() {
+		if info, err := os.Stat(place(name)); err != nil || !info.IsDir() {
 			t.Errorf("docs/architecture.md names %s, which is no folder", name)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/archtest"
 )
 
+// cli has the commands of the program.
+const cli = "./cmd/portcullis/internal/cli"
+
 // houseEdges are the directions of imports in this module: from the shells to the core, and never sideways.
 func houseEdges() []archtest.Edges {
 	return append(layerEdges(), libraryEdges()...)
@@ -17,8 +20,8 @@ func layerEdges() []archtest.Edges {
 		{
 			From: []string{"./gen/..."},
 			Deny: []string{
-				"./conversion/...", "./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./hostsdk/...", "./internal/...",
+				"./conversion/...", "./dispatcher/...", "./bridge/...", "./internal/config/...", "./internal/cluster/...",
+				"./internal/initializer/...", "./internal/telemetry/...", "./hostsdk/...", "./internal/...",
 			},
 			Indirect: true,
 			Reason:   "generated code stands below everything",
@@ -26,15 +29,15 @@ func layerEdges() []archtest.Edges {
 		{
 			From: []string{"./conversion/..."},
 			Deny: []string{
-				"./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...", "./initializer/...",
-				"./telemetry/...", "./hostsdk/...",
+				"./dispatcher/...", "./bridge/...", "./internal/config/...", "./internal/cluster/...", "./internal/initializer/...",
+				"./internal/telemetry/...", "./hostsdk/...",
 			},
 			Indirect: true,
 			Reason:   "conversion is a pure function of documents and messages, and stands on gen alone",
 		},
 		{
 			From:     []string{"./dispatcher/..."},
-			Deny:     []string{"./bridge/...", "./cmd/...", "./config/...", "./cluster/...", "./initializer/...", "./conversion/builtin/..."},
+			Deny:     []string{"./bridge/...", "./internal/config/...", "./internal/cluster/...", "./internal/initializer/...", "./conversion/builtin/..."},
 			Indirect: true,
 			Reason:   "the dispatcher owns the interfaces that the shells implement; cmd wires them",
 		},
@@ -70,57 +73,67 @@ func layerEdges() []archtest.Edges {
 		},
 		{
 			From:     []string{"./bridge/..."},
-			Deny:     []string{"./dispatcher/session/...", "./config/...", "./cluster/...", "./initializer/...", "./hostsdk/...", "./cmd/..."},
+			Except:   []string{"./bridge/adapt/..."}, // a host
+			Deny:     []string{"./dispatcher/session/...", "./internal/config/...", "./internal/cluster/...", "./internal/initializer/...", "./hostsdk/..."},
 			Indirect: true,
 			Reason:   "the bridge calls the dispatcher through its Go interface and is told its limits by cmd",
 		},
 		{
-			From:     []string{"./config/...", "./cluster/...", "./initializer/..."},
-			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./hostsdk/...", "./cmd/..."},
+			From:     []string{"./internal/config/...", "./internal/cluster/...", "./internal/initializer/..."},
+			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./hostsdk/..."},
 			Indirect: true,
 			Reason:   "the shells do not know each other; cmd wires them",
 		},
 		{
-			From:     []string{"./cluster/registrar/...", "./cluster/registration/..."},
-			Deny:     []string{"./cluster/follow/..."},
+			From:     []string{"./internal/cluster/registrar/...", "./internal/cluster/registration/..."},
+			Deny:     []string{"./internal/cluster/follow/..."},
 			Indirect: true,
 			Reason:   "the entries of the mesh do not depend on how the configurations of others are followed",
 		},
 		{
-			From:     []string{"./telemetry/..."},
-			Deny:     []string{"./bridge/...", "./dispatcher/session/...", "./config/...", "./cluster/...", "./initializer/...", "./hostsdk/...", "./cmd/..."},
+			From: []string{"./internal/telemetry/..."},
+			Deny: []string{
+				"./bridge/...", "./dispatcher/session/...", "./internal/config/...", "./internal/cluster/...", "./internal/initializer/...", "./hostsdk/...",
+			},
 			Indirect: true,
 			Reason:   "telemetry is handed to the shells, it does not know them",
 		},
 		{
-			From:     []string{"./internal/cli/..."},
-			Deny:     []string{"./internal/serve/...", "./bridge/...", "./dispatcher/session/...", "./hostsdk/...", "./cmd/..."},
+			From:     []string{cli + "/..."},
+			Deny:     []string{"./cmd/portcullis/internal/serve/...", "./bridge/...", "./dispatcher/session/...", "./hostsdk/..."},
 			Indirect: true,
 			Reason:   "a command talks to a running mesh over the contract, or reads files; it does not serve",
 		},
 		{
-			From: []string{"./internal/analysis"},
+			From: []string{"./cmd/portcullis/internal/analysis"},
 			Deny: []string{
-				"./internal/cli/...", "./internal/serve/...", "./dispatcher", "./dispatcher/session/...", "./bridge/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./cmd/...",
+				"./dispatcher", "./dispatcher/session/...", "./bridge/...", "./internal/config/...", "./internal/cluster/...",
+				"./internal/initializer/...", "./internal/telemetry/...",
 			},
 			Indirect: true,
 			Reason:   "the causes of slow reviews follow from records alone: commands and the console ask for records and print",
 		},
 		{
-			From:   []string{"./internal/cli/config/...", "./internal/cli/console/...", "./internal/cli/mesh/...", "./internal/cli/shadow/..."},
-			Deny:   []string{"./internal/cli/analyze"},
-			Reason: "a command needs the results of internal/analysis, not the printing of another command",
+			From:   []string{cli + "/config/...", cli + "/console/...", cli + "/mesh/...", cli + "/shadow/..."},
+			Deny:   []string{cli + "/analyze"},
+			Reason: "a command needs the results of cmd/portcullis/internal/analysis, not the printing of another command",
 		},
 		{
-			From:     []string{"./internal/cli/connect/...", "./internal/cli/printer/..."},
-			Deny:     []string{"./internal/cli/config/...", "./internal/cli/mesh/...", "./internal/cli/review/...", "./internal/cli/certs/...", "./internal/cli/cluster/..."},
+			From:     []string{cli + "/connect/...", cli + "/printer/..."},
+			Deny:     []string{cli + "/config/...", cli + "/mesh/...", cli + "/review/...", cli + "/certs/...", cli + "/cluster/..."},
 			Indirect: true,
 			Reason:   "what commands share stands below them",
 		},
 		{
-			From:     []string{"./dispatcher/...", "./conversion/...", "./bridge/...", "./config/...", "./cluster/...", "./initializer/...", "./telemetry/..."},
-			Deny:     []string{"./hostsdk/...", "./internal/archtest/...", "./internal/citest/...", "./internal/configtest/...", "./internal/etcdtest/...", "./internal/oracle/..."},
+			From: []string{
+				"./dispatcher/...", "./conversion/...", "./bridge/...", "./internal/config/...", "./internal/cluster/...", "./internal/initializer/...",
+				"./internal/telemetry/...",
+			},
+			Except: []string{"./bridge/adapt/..."},
+			Deny: []string{
+				"./hostsdk/...", "./internal/archtest/...", "./internal/citest/...", "./internal/configtest/...", "./internal/etcdtest/...",
+				"./internal/oracle/...",
+			},
 			Indirect: true,
 			Reason:   "the two ends of a stream share the contract and its encoding alone, and what serves tests is not linked",
 		},
@@ -153,22 +166,22 @@ func libraryEdges() []archtest.Edges {
 			Reason: "both ends of a stream link the encoding of the contract",
 		},
 		{
-			From:     []string{"./identity/...", "./certs/..."},
+			From:     []string{"./internal/identity/...", "./internal/certs/..."},
 			Only:     []string{"std"},
 			Indirect: true,
 			Reason:   "who is at the other end of a channel is decided by little code, and by none of others",
 		},
 		{
-			From:     []string{"./handshake/..."},
+			From:     []string{"./internal/handshake/..."},
 			Only:     []string{"std"},
 			Indirect: true,
 			Reason:   "whoever listens for TLS uses it, whatever is spoken behind it",
 		},
 		{
-			From: []string{"./adapt/...", "./bridge/jsonreview"},
+			From: []string{"./bridge/adapt/...", "./bridge/jsonreview"},
 			Deny: []string{
-				"./dispatcher/...", "./bridge", "./bridge/outbound/...", "./bridge/upstream/...", "./cmd/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./internal/cli/...", "./internal/serve/...", "./internal/oracle/...",
+				"./dispatcher/...", "./bridge", "./bridge/outbound/...", "./bridge/upstream/...", "./internal/config/...", "./internal/cluster/...",
+				"./internal/initializer/...", "./internal/telemetry/...", "./internal/oracle/...",
 				"k8s.io/apiserver/...", "k8s.io/client-go/...", "k8s.io/kubernetes/...", "sigs.k8s.io/controller-runtime/...",
 				"github.com/prometheus/...", "go.opentelemetry.io/otel/sdk/...",
 			},
@@ -190,8 +203,9 @@ func libraryEdges() []archtest.Edges {
 		{
 			From: []string{"./hostsdk/..."},
 			Deny: []string{
-				"./conversion/...", "./dispatcher/...", "./bridge/...", "./cmd/...", "./config/...", "./cluster/...",
-				"./initializer/...", "./telemetry/...", "./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./gen/gateway/...",
+				"./conversion/...", "./dispatcher/...", "./bridge/...", "./internal/config/...", "./internal/cluster/...",
+				"./internal/initializer/...", "./internal/telemetry/...", "./internal/archtest/...", "./internal/citest/...",
+				"./internal/etcdtest/...", "./internal/oracle/...", "./gen/gateway/...",
 				"github.com/grpc-ecosystem/...",
 				"k8s.io/kubernetes/...", "k8s.io/apiserver/...", "k8s.io/client-go/...", "go.opentelemetry.io/otel/sdk/...",
 			},
@@ -200,15 +214,15 @@ func libraryEdges() []archtest.Edges {
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./conversion/builtin", "./config/apiserver", "./internal/oracle"},
+			Except: []string{"./conversion/builtin", "./internal/config/apiserver", "./internal/oracle"},
 			Deny:   []string{"k8s.io/kubernetes/..."},
 			Reason: "Kubernetes' internal types are for conversion between built-in versions and for validation as the API server does it",
 		},
 		{
 			From: []string{"./..."},
 			Except: []string{
-				"./conversion/builtin", "./config/apiserver", "./internal/oracle",
-				"./internal/serve", "./internal/cli/config", "./internal/cli/cluster", "./cmd/portcullis",
+				"./conversion/builtin", "./internal/config/apiserver", "./internal/oracle",
+				"./cmd/portcullis/internal/serve", cli + "/config", cli + "/cluster", "./cmd/portcullis",
 			},
 			Deny:     []string{"k8s.io/kubernetes/..."},
 			Indirect: true,
@@ -222,25 +236,28 @@ func libraryEdges() []archtest.Edges {
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./cmd/...", "./internal/cli/...", "./internal/serve/...", "./internal/oracle/...", "./examples/..."},
+			Except: []string{"./cmd/...", "./internal/oracle/...", "./examples/..."},
 			Deny:   []string{"github.com/spf13/...", "flag"},
-			Reason: "the command line is for programs, and for the commands in internal/cli and internal/serve",
+			Reason: "the command line is for programs",
 		},
 		{
 			From:   []string{"./..."},
-			Except: []string{"./internal/cli/..."},
+			Except: []string{cli + "/..."},
 			Deny:   []string{"k8s.io/cli-runtime/..."},
 			Reason: "one package prints what commands show",
 		},
 		{
-			From:     []string{"./cmd/...", "./internal/serve/...", "./internal/cli/..."},
+			From:     []string{"./cmd/..."},
 			Deny:     []string{"./internal/configtest/..."},
 			Indirect: true,
 			Reason:   "its validator accepts most of the configurations that Kubernetes refuses",
 		},
 		{
-			From:   []string{"./..."},
-			Except: []string{"./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/...", "./internal/cli/clitest/...", "./hostsdk/hosttest/..."},
+			From: []string{"./..."},
+			Except: []string{
+				"./internal/archtest/...", "./internal/citest/...", "./internal/etcdtest/...", "./internal/oracle/...", cli + "/clitest/...",
+				"./hostsdk/hosttest/...",
+			},
 			Deny:   []string{"testing/...", "net/http/httptest", "google.golang.org/grpc/test/..."},
 			Reason: "what serves tests is not linked into the program",
 		},
@@ -253,7 +270,7 @@ func housePurity() []archtest.Purity {
 		{
 			From: []string{
 				"./dispatcher/chain/...", "./dispatcher/latency/...", "./dispatcher/match/...", "./dispatcher/memory/...", "./dispatcher/periods/...",
-				"./dispatcher/review/...", "./dispatcher/shadow/...", "./internal/analysis",
+				"./dispatcher/review/...", "./dispatcher/shadow/...", "./cmd/portcullis/internal/analysis",
 			},
 			Reason: "the cores are pure: time comes in as a parameter, and the shell owns the goroutines",
 		},
@@ -263,12 +280,12 @@ func housePurity() []archtest.Purity {
 			Reason: "a session's state is a pure machine: time comes in with each event, and the shell owns the goroutines",
 		},
 		{
-			From:   []string{"./initializer"},
+			From:   []string{"./internal/initializer"},
 			Files:  []string{"lifecycle.go", "machine.go"},
 			Reason: "the checker runs a hold and the life cycle of its object through every order of their steps",
 		},
 		{
-			From:   []string{"./certs/keep"},
+			From:   []string{"./internal/certs/keep"},
 			Files:  []string{"decide.go"},
 			Reason: "the next write of certificates depends on the Secrets and the time alone",
 		},

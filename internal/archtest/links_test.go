@@ -13,20 +13,20 @@ import (
 // documents with package configtest.
 func kubernetesTests() []string {
 	return []string{
-		"bridge",               // internal/oracle
-		"bridge/outbound",      // internal/oracle
-		"cluster",              // conversion/builtin
-		"cluster/registration", // the validation of entries by the API server
-		"cmd/portcullis",       // the program
-		"config",               // all that the API server does with a document
-		"conversion/builtin",   // itself
-		"dispatcher",           // internal/oracle and conversion/builtin
-		"dispatcher/match",     // internal/oracle
-		"internal/cli/cluster", // a part of the program
-		"internal/cli/config",  // a part of the program
-		"internal/oracle",      // itself
-		"internal/schemas",     // a decoder that refuses as the program does
-		"internal/serve",       // a part of the program
+		"bridge",                              // internal/oracle
+		"bridge/outbound",                     // internal/oracle
+		"cmd/portcullis",                      // the program
+		"cmd/portcullis/internal/cli/cluster", // a part of the program
+		"cmd/portcullis/internal/cli/config",  // a part of the program
+		"cmd/portcullis/internal/serve",       // a part of the program
+		"conversion/builtin",                  // itself
+		"dispatcher",                          // internal/oracle and conversion/builtin
+		"dispatcher/match",                    // internal/oracle
+		"internal/cluster",                    // conversion/builtin
+		"internal/cluster/registration",       // the validation of entries by the API server
+		"internal/config",                     // all that the API server does with a document
+		"internal/oracle",                     // itself
+		"internal/schemas",                    // a decoder that refuses as the program does
 	}
 }
 

@@ -56,7 +56,7 @@ func TestTheTableOfTrustHasTheFiguresOfTheCode(t *testing.T) {
 // constantOf is the value of a constant of a package, as the table may write it.
 func constantOf(t *testing.T, dir, name string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*.go"))
+	files, err := filepath.Glob(filepath.Join(place(dir), "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

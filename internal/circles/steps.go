@@ -72,7 +72,7 @@ func stagesOf(circle string, p packages) []stage {
 }
 
 // longest is the package whose tests take longest: go test starts packages in the order of its arguments, and names each once.
-const longest = "./internal/serve"
+const longest = "./cmd/portcullis/internal/serve"
 
 // sideBySide lets more packages, and tests of one package, run at once than there are cores of a small machine: they wait for servers.
 func sideBySide() []string { return []string{"-p=3", "-parallel=4"} }
@@ -82,7 +82,7 @@ func testStages() []stage {
 	stages := []stage{{{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")}}}
 	stages = append(stages, partStages("-short")...)
 	short := append([]string{"-short", "-count=1"}, ".", "./build", "./kube", "./pki", "./process") // the others leave all tests to the gate
-	return append(stages, stage{{Name: "e2e", Dir: "e2e", Tests: short, EachTest: true}})
+	return append(stages, stage{{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}})
 }
 
 // gateStages are what `.ci/run` runs after the circle test.
@@ -94,19 +94,19 @@ func gateStages(p packages) []stage {
 	stages = append(stages, partStages("-race")...)
 	return append(stages,
 		stage{{Name: "browser", Dir: ".", Command: []string{".ci/browser"}}},
-		stage{{Name: "e2e-vet", Dir: "e2e", Command: []string{"go", "vet", "./..."}}}, // compiles once for both shards
+		stage{{Name: "e2e-vet", Dir: "test/e2e", Command: []string{"go", "vet", "./..."}}}, // compiles once for both shards
 		stage{
-			{Name: "e2e-1", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
-			{Name: "e2e-2", Dir: "e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
+			{Name: "e2e-1", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
+			{Name: "e2e-2", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
 		stage{{
-			Name: "e2e-other", Dir: "e2e", EachTest: true, Tests: []string{
+			Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
 				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
 			},
 		}},
 		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
 		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
-		stage{{Name: "bench", Dir: "bench", Tests: []string{"./..."}}},
+		stage{{Name: "bench", Dir: "test/bench", Tests: []string{"./..."}}},
 		stage{makeStep("sdks")},
 		stage{makeStep("lint")},
 		stage{makeStep("checkgenerate")},
@@ -126,9 +126,9 @@ func soakStages() []stage {
 	sdks := makeStep("sdks") // before e2e and bench, which start its hosts
 	sdks.Env = all
 	stages = append(stages, stage{sdks}, stage{{Name: "browser", Dir: ".", Command: []string{".ci/browser"}}})
-	for _, module := range []string{"e2e", "deploy/render", "deploy/monitoring"} {
+	for _, module := range []string{"test/e2e", "deploy/render", "deploy/monitoring"} {
 		stages = append(stages, stage{{
-			Name: strings.ReplaceAll(module, "/", "-"), Dir: module, Env: soak, EachTest: module == "e2e",
+			Name: strings.ReplaceAll(module, "/", "-"), Dir: module, Env: soak, EachTest: module == "test/e2e",
 			Tests: []string{"-timeout=12h", "-count=1", "-p=1", "./..."},
 		}})
 	}

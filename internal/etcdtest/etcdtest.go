@@ -14,8 +14,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/portcullis-mesh/portcullis/certs"
-	"github.com/portcullis-mesh/portcullis/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
 // The users of a cluster. Each has a certificate, and Password.

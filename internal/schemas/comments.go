@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // comments are the doc comments of the fields of package kinds, by type and field, and those of the types, by type and "".

@@ -1,5 +1,5 @@
 // Package schemas makes what API servers and editors know about the documents of portcullis.dev/v1: the
-// CustomResourceDefinitions in deploy/chart/portcullis/crds, and the JSON schemas in schemas/. Both come from the Go types, their comments, and rules
+// CustomResourceDefinitions in deploy/chart/portcullis/crds, and the JSON schemas in deploy/schemas/. Both come from the Go types, their comments, and rules
 // that mirror their validation. The decoder of package config decides what a document means: a schema may let more pass, and never
 // less (docs/design/0024-custom-resources.md).
 package schemas
@@ -13,7 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // kind is one kind of portcullis.dev/v1.

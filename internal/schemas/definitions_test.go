@@ -12,7 +12,7 @@ import (
 // internalDefinitions are the definitions as API servers keep them in memory.
 func internalDefinitions(t *testing.T) []apiextensions.CustomResourceDefinition {
 	t.Helper()
-	all, err := Definitions(filepath.Join(root, "config", "kinds"))
+	all, err := Definitions(filepath.Join(root, "internal", "config", "kinds"))
 	if err != nil {
 		t.Fatal(err)
 	}

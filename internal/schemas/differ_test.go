@@ -19,8 +19,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/portcullis-mesh/portcullis/config"
-	"github.com/portcullis-mesh/portcullis/config/apiserver"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
 )
 
 // apiServer refuses custom resources by the code of API servers, with strict field validation.
@@ -106,7 +106,7 @@ func decoderAlone() map[string]string {
 }
 
 func TestTheSchemasRefuseAsTheDecoderDoes(t *testing.T) {
-	data, err := os.ReadFile(root + "/config/kinds/testdata/documents.json")
+	data, err := os.ReadFile(root + "/internal/config/kinds/testdata/documents.json")
 	if err != nil {
 		t.Fatal(err)
 	}

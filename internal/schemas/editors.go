@@ -7,7 +7,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // draft is the JSON Schema that editors know best.
@@ -15,7 +15,7 @@ const draft = "http://json-schema.org/draft-07/schema#"
 
 // editorFile is the path of the JSON schema of a kind.
 func (k *kind) editorFile() string {
-	return path.Join("schemas", kinds.Group, strings.ToLower(k.Kind)+"_"+kinds.Version+".json")
+	return path.Join("deploy", "schemas", kinds.Group, strings.ToLower(k.Kind)+"_"+kinds.Version+".json")
 }
 
 // editorSchema is the JSON schema of the documents of the kind: as strict as the decoder about fields that are unknown.

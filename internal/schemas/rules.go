@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // Patterns of names. They are those of k8s.io/apimachinery/pkg/util/validation, and mean the same to Go and to the editors' JavaScript.

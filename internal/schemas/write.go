@@ -7,15 +7,15 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/portcullis-mesh/portcullis/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // mark begins each file of definitions.
-const mark = "# Made by `make schemas` from the types and comments of config/kinds.\n"
+const mark = "# Made by `make schemas` from the types and comments of internal/config/kinds.\n"
 
 // Files are the generated files by their path below the root of the repository.
 func Files(root string) (map[string][]byte, error) {
-	source := filepath.Join(root, "config", "kinds")
+	source := filepath.Join(root, "internal", "config", "kinds")
 	definitions, err := Definitions(source)
 	if err != nil {
 		return nil, err

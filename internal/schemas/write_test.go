@@ -20,7 +20,7 @@ func TestTheFilesAreCurrent(t *testing.T) {
 			t.Errorf("%s is not what the types say (%v): run `make schemas`", name, err)
 		}
 	}
-	for _, pattern := range []string{"deploy/chart/portcullis/crds/*", "schemas/*/*"} {
+	for _, pattern := range []string{"deploy/chart/portcullis/crds/*", "deploy/schemas/*/*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

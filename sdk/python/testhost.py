@@ -1,6 +1,6 @@
 """The test host of the conformance suite: a host whose handlers do what the objects of reviews ask for.
 
-conformance/README.md has its contract.
+sdk/conformance/README.md has its contract.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-// Generate writes deploy/chart/portcullis/crds and schemas/ below the directory that it runs in: `make schemas`.
+// Generate writes deploy/chart/portcullis/crds and deploy/schemas/ below the directory that it runs in: `make schemas`.
 package main
 
 import (

@@ -1,4 +1,4 @@
-"""Plays the transcripts of conformance/vectors against the pure core, under a fake clock."""
+"""Plays the transcripts of sdk/conformance/vectors against the pure core, under a fake clock."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from portcullis_host._response import to_message
 from portcullis_host._session import Abort, Action, Call, Cancel, Probe, Session, Start
 from portcullis_host.contract import admission, host
 
-VECTORS = Path(os.environ.get("PORTCULLIS_VECTORS") or Path(__file__).parents[3] / "conformance" / "vectors")
+VECTORS = Path(os.environ.get("PORTCULLIS_VECTORS") or Path(__file__).parents[2] / "conformance" / "vectors")
 FILES = sorted(VECTORS.glob("*.json"))
 
 

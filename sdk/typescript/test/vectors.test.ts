@@ -24,7 +24,7 @@ import { FakeClock } from "./support/fake_clock.js";
 import { FakeStream } from "./support/fake_stream.js";
 
 /** The transcripts of the repository, see hostsdk/protocol_test.go. */
-const VECTORS = join(import.meta.dirname, "../../../../conformance/vectors");
+const VECTORS = join(import.meta.dirname, "../../../../sdk/conformance/vectors");
 
 interface Vector {
   readonly name: string;

@@ -1,4 +1,4 @@
-/** The test host of the conformance suite: conformance/README.md says what it is asked and what it answers. */
+/** The test host of the conformance suite: sdk/conformance/README.md says what it is asked and what it answers. */
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

@@ -18,7 +18,7 @@ use crate::proto::host::v1::{ConnectRequest, ConnectResponse, HandlerError, Hell
 use crate::verdict::outcome;
 use crate::{HandlerError as Failure, HandlerResult, Host, PublicError, Request, Verdict};
 
-const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/vectors");
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/vectors");
 
 #[derive(Deserialize)]
 struct Transcript {

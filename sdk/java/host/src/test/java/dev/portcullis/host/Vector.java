@@ -71,7 +71,7 @@ record Vector(String name, List<Step> steps) {
 
   static Stream<Vector> all() throws IOException {
     JsonMapper mapper = JsonMapper.builder().build();
-    try (Stream<Path> files = Files.list(Repository.path("conformance/vectors"))) {
+    try (Stream<Path> files = Files.list(Repository.path("sdk/conformance/vectors"))) {
       List<Path> sorted = files.filter(f -> f.toString().endsWith(".json")).sorted().toList();
       List<Vector> out = new ArrayList<>();
       for (Path file : sorted) {

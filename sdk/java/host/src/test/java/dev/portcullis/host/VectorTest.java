@@ -16,7 +16,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
-/** Plays the transcripts of conformance/vectors against the core, under a fake clock. */
+/** Plays the transcripts of sdk/conformance/vectors against the core, under a fake clock. */
 class VectorTest {
   @TestFactory
   Stream<DynamicTest> theCoreAnswersAsTheTranscriptsSay() throws IOException {

@@ -1,4 +1,4 @@
-/** The test host of the conformance suite. conformance/README.md has its contract. */
+/** The test host of the conformance suite. sdk/conformance/README.md has its contract. */
 @NullMarked
 package dev.portcullis.testhost;
 

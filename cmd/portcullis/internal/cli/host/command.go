@@ -1,0 +1,93 @@
+// Package host has the command that begins a host.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+)
+
+// NewCommand returns "host" with its command.
+func NewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "host",
+		Short: "Begin a host",
+		Long: `Host helps the authors of hosts, the programs that serve hooks. "portcullis dev" is a mesh to try them with; "portcullis get hosts"
+shows those of a mesh.`,
+		Example: "  portcullis host init --lang python imagepolicy",
+	}
+	return cli.Group(cmd, newInitCommand())
+}
+
+func newInitCommand() *cobra.Command {
+	var lang, name string
+	var mutating bool
+	cmd := &cobra.Command{
+		Use:   "init --lang LANGUAGE DIR",
+		Short: "Make the folder of a new host",
+		Long: `Init writes a host with its tests, and the configuration that a mesh needs for it, into a folder that is new or empty. It prints the commands
+from there to a verdict: what fetches the SDK, "portcullis dev --no-samples" as a mesh, the start of the host, and a review. It also writes what
+brings the host into a cluster: a Dockerfile, values for the chart portcullis-host, and a CI file for GitHub.
+
+The module, the program, the hook, the configuration and the image have the name of the folder. The hook is that of the example of its language:
+it denies Pods with images that are not named by digest. With --mutating a second one labels Pods with a team.`,
+		Example: `  portcullis host init --lang go require-digests
+  portcullis host init --lang typescript --mutating imagepolicy`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := nameOf(args[0], name)
+			if err != nil {
+				return err
+			}
+			p := &project{language: languages()[lang], name: name, mutating: mutating}
+			files, err := p.files()
+			if err != nil {
+				return err
+			}
+			if err := write(args[0], files); err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), p.text(dir))
+			return err
+		},
+	}
+	cli.ChoiceFlag(cmd, &lang, "lang", "language of the host", slices.Sorted(maps.Keys(languages()))...)
+	cmd.Flags().StringVar(&name, "name", "", "name of the host, its hook NAME.example.com, and its image (default: that of the folder)")
+	cmd.Flags().BoolVar(&mutating, "mutating", false, "write a second hook too, which changes objects")
+	cobra.CheckErr(cmd.MarkFlagRequired("lang"))
+	return cmd
+}
+
+// write writes files to a directory, which must be empty if it is there.
+func write(dir string, files map[string][]byte) error {
+	switch there, err := os.ReadDir(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case len(there) > 0:
+		return fmt.Errorf("%s is not empty (it has %s): name a folder that is new or empty", dir, there[0].Name())
+	}
+	for name, data := range files {
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, data, 0o644); err != nil { //nolint:gosec // the sources of a project are for all to read
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+)
+
+func TestAddressesAmongThoseThatAreAdvertised(t *testing.T) {
+	got := addressesOf([]string{"10.0.0.7:8444", "[fd00::7]:8444", "[fe80::1%eth0]:1", "[::ffff:10.0.0.8]:8444", "mesh.example.com:443", "10.0.0.9", ""})
+	if want := "[10.0.0.7/32 fd00::7/128 fe80::1/128 10.0.0.8/32]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+// TestWebhooksAreNotCalledAtTheMesh: neither at another dispatcher, nor where API servers reach the mesh, nor where the operator says.
+func TestWebhooksAreNotCalledAtTheMesh(t *testing.T) {
+	a, _, info := appWithStore(t, func(_ *dev, c *serveConfig) {
+		c.advertise, c.webhooks.refused = []string{"10.0.0.7"}, []string{"10.2.0.0/16"}
+	})
+	if r := clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", info.file(t), "--wait", "-f", clitest.Write(t, "c.yaml",
+		"apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod}\n"+
+			"spec: {identities: [a], kubeconfig: /none, registration: {url: 'https://10.96.0.9/'}}\n")); r.Code != 0 {
+		t.Fatal(r)
+	}
+	for _, address := range []string{"10.0.0.7", "10.96.0.9", "10.2.3.4"} {
+		url := "https://" + address
+		err := a.webhooks.Reach(t.Context(), "prod", &admissionregistrationv1.WebhookClientConfig{URL: &url})
+		if err == nil || !strings.Contains(err.Error(), "of the mesh, or of --webhook-refuse") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	other := []etcdstore.Status{{ID: "other", HostAddresses: []string{"10.0.0.8:8444", "mesh.example.com:8444"}}}
+	for late := time.Now().Add(time.Minute); !slices.Contains(a.meshAddresses(), netip.MustParsePrefix("10.0.0.8/32")); {
+		if time.Now().After(late) {
+			t.Fatalf("the address of the other dispatcher is not among %v", a.meshAddresses())
+		}
+		a.control.others.set(slices.Clone(other), a.config.id) // until the reports in the store are read, which do not have it
+	}
+}
+
+func TestNetworksThatAreRefusedAreAddressesOrCIDRs(t *testing.T) {
+	c := webhookConfig{refused: []string{"mesh.example.com"}}
+	if _, err := c.client(outbound.Options{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-refuse") {
+		t.Errorf("a name: %v", err)
+	}
+	c = webhookConfig{refused: []string{"10.2.0.0/16"}}
+	client, err := c.client(outbound.Options{Refused: func() []netip.Prefix { return nil }}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "https://10.2.3.4"
+	if err := client.Reach(t.Context(), "prod", &admissionregistrationv1.WebhookClientConfig{URL: &url}); err == nil || !strings.Contains(err.Error(), "--webhook-refuse") {
+		t.Errorf("an address: %v", err)
+	}
+}

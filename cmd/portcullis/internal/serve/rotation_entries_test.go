@@ -1,0 +1,55 @@
+package serve
+
+import (
+	"testing"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/config/service"
+)
+
+// TestAHookIsInRotationAfterItsEntries: a hook called for only some of its requests is worse than a hook that is not in force yet.
+func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
+	east := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "east.example.com"}}
+	east.Route.Clusters = []string{"east"}
+	all := []session.Pending{{Hook: east, Host: "h", Ready: true}}
+	now := time.Now()
+	held := map[service.Ready]time.Time{}
+	lack := func(cluster string, hooks ...*match.Hook) []behind {
+		return []behind{{cluster: cluster, lacking: hooks}}
+	}
+	other := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "other.example.com"}}
+	for _, step := range []struct {
+		name    string
+		after   time.Duration
+		entries []behind
+		ready   int
+	}{
+		{"entries were not read", 0, []behind{{cluster: "east", unread: true}}, 0},
+		{"entries are behind", 0, lack("east", east), 0},
+		{"another dispatcher has just taken the Lease", leader.Takeover, lack("east", east), 0},
+		{"they are for a while", entriesWait - 1, lack("east", east), 0},
+		{"they are for too long", entriesWait, lack("east", east), 1},
+		{"it is still not marked", entriesWait + 1, lack("east", east), 1},
+		{"those of another cluster", entriesWait + 2, lack("west"), 1},
+		{"they cannot be written", entriesWait + 3, []behind{{cluster: "east", lacking: []*match.Hook{east}, failed: true}}, 1},
+		{"they are behind again, and it has waited", entriesWait + 4, lack("east", east), 1},
+		{"they are written", entriesWait + 5, nil, 1},
+	} {
+		if got := readyHooks(all, step.entries, held, now.Add(step.after)); len(got) != step.ready {
+			t.Errorf("%s: %d hooks go into rotation, want %d", step.name, len(got), step.ready)
+		}
+	}
+	if got := readyHooks(all, lack("east", other), map[service.Ready]time.Time{}, now); len(got) != 1 {
+		t.Errorf("entries that lack another hook alone: %v", got)
+	}
+	if readyHooks(nil, nil, held, now); len(held) > 0 {
+		t.Errorf("remembered of hooks that are not pending any more: %v", held)
+	}
+	all[0].Ready = false
+	if got := readyHooks(all, nil, held, now); len(got) > 0 {
+		t.Errorf("without a host that is ready: %v", got)
+	}
+}

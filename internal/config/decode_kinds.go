@@ -1,0 +1,180 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
+)
+
+// readKinds are the kinds that are read, for messages.
+const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
+	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
+	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind +
+	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
+	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
+
+// read reads a document of one of our kinds.
+func (d *document) read(h head) {
+	if d.count++; d.count > MaxDocuments {
+		if d.count == MaxDocuments+1 {
+			d.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has more than %d documents: split it", MaxDocuments)})
+		}
+		return
+	}
+	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
+	ok := false
+	switch h.APIVersion + " " + h.Kind {
+	case admissionregistrationV1 + " " + validatingKind:
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
+	case admissionregistrationV1 + " " + mutatingKind:
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
+	case admissionregistrationV1beta1 + " " + validatingKind:
+		o.Validating, ok = readAs(d, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
+	case admissionregistrationV1beta1 + " " + mutatingKind:
+		o.Mutating, ok = readAs(d, readV1beta1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
+	case admissionregistrationV1alpha1 + " " + externalHooksKind:
+		o.Validating, ok = readThrough(d, readExternalHooks)
+	case admissionregistrationV1alpha1 + " " + kinds.InitializersKind, kinds.APIVersion + " " + kinds.InitializersKind:
+		o.Mutating, ok = readThrough(d, readInitializers)
+	case kinds.APIVersion + " " + kinds.ValidatingHooksKind:
+		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
+	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
+		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
+	case kinds.APIVersion + " " + kinds.HookRouteKind:
+		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
+	case kinds.APIVersion + " " + kinds.ClusterKind:
+		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
+	case kinds.APIVersion + " " + kinds.RoleKind:
+		o.Role, ok = readAs(d, (*kinds.Role).Validate)
+	default:
+		d.fault(CodeKind, "apiVersion", unread(h))
+	}
+	if d.unstaged && o.Initializes() {
+		d.fault(CodeNoStore, "kind", "objects are staged for initializers in etcd, and this dispatcher has none: "+
+			"start it with --data-dir or --etcd, or remove the document")
+		return
+	}
+	d.warnClosed(&o)
+	if !d.conditions(&o) || !ok {
+		return
+	}
+	if err := o.seal(); err != nil {
+		d.fault(CodeInternal, "", err.Error())
+		return
+	}
+	o.hookLines = d.hookLines(&o)
+	if o.Route != nil {
+		o.specLines = d.fieldLines(d.prefix + "spec")
+	}
+	d.objects = append(d.objects, o)
+}
+
+// hookLines are the lines of the webhooks of an object.
+func (d *document) hookLines(o *Object) []int {
+	lines := make([]int, len(o.matchConditions()))
+	for i := range lines {
+		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, o.hooksField(), i))
+	}
+	return lines
+}
+
+// readAs reads the document as a T; complete sets defaults and returns the errors.
+func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
+	return readThrough(d, func(into *T, _ Validator) (*T, field.ErrorList) { return into, complete(into) })
+}
+
+// readThrough reads the document as a T and returns what complete makes of it, if that finds nothing that is not valid.
+func readThrough[T, U any](d *document, complete func(*T, Validator) (*U, field.ErrorList)) (*U, bool) {
+	into := new(T)
+	if !d.decode(into) {
+		return nil, false
+	}
+	completed, errs := complete(into, d.validator)
+	for _, err := range errs {
+		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+	}
+	return completed, len(errs) == 0
+}
+
+// keyOf is the object that the document is. An ExternalAdmissionHookConfiguration is the ValidatingWebhookConfiguration of
+// its name: no API server had both kinds, hooks and routes name them alike, and who rewrites one as the other has one
+// object all the time. The same goes for the kinds of our group that are webhook configurations.
+func keyOf(h head) Key {
+	switch h.APIVersion + " " + h.Kind {
+	case admissionregistrationV1alpha1 + " " + externalHooksKind, kinds.APIVersion + " " + kinds.ValidatingHooksKind:
+		h.Kind = validatingKind
+	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
+		h.Kind = mutatingKind
+	}
+	return Key{Kind: h.Kind, Name: h.Metadata.Name}
+}
+
+// KeyOfKind is the object that a document of a version and kind is.
+func KeyOfKind(apiVersion, kind, name string) Key {
+	h := head{APIVersion: apiVersion, Kind: kind}
+	h.Metadata.Name = name
+	return keyOf(h)
+}
+
+// listSuffix ends the kinds of lists of one kind, in which API servers answer.
+const listSuffix = "List"
+
+// isList reports whether the document holds others: a List of v1, or one of webhook configurations alone.
+func (h head) isList() bool {
+	return h.APIVersion == "v1" && h.Kind == "List" || h.item().Kind != ""
+}
+
+// item is what the items of a list are that do not say it; empty when they have to.
+func (h head) item() head {
+	kind, _ := strings.CutSuffix(h.Kind, listSuffix)
+	switch h.APIVersion + " " + kind {
+	case admissionregistrationV1 + " " + validatingKind, admissionregistrationV1 + " " + mutatingKind,
+		admissionregistrationV1beta1 + " " + validatingKind, admissionregistrationV1beta1 + " " + mutatingKind,
+		admissionregistrationV1alpha1 + " " + externalHooksKind, admissionregistrationV1alpha1 + " " + kinds.InitializersKind:
+		if kind != h.Kind {
+			return head{APIVersion: h.APIVersion, Kind: kind}
+		}
+	}
+	return head{}
+}
+
+// unread says why a kind is not read.
+func unread(h head) string {
+	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds + suggestKind(h)
+}
+
+// suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
+func suggestKind(h head) string {
+	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
+	webhooks := []string{validatingKind, mutatingKind}
+	for _, version := range []struct {
+		name  string
+		kinds []string
+	}{{kinds.APIVersion, ours}, {admissionregistrationV1, webhooks}, {admissionregistrationV1alpha1, []string{externalHooksKind}}} {
+		if slices.Contains(version.kinds, h.Kind) { // but a Role of another group, which is one of RBAC
+			group, _, _ := strings.Cut(version.name, "/")
+			if !strings.HasPrefix(h.APIVersion, group+"/") && len(suggest.Nearest(h.APIVersion, []string{version.name})) == 0 {
+				return ""
+			}
+			return "; did you mean " + strconv.Quote(h.Kind+" of "+version.name) + "?"
+		}
+	}
+	return suggest.DidYouMean(h.Kind, append(append(ours, webhooks...), externalHooksKind))
+}
+
+// warnClosed warns about hooks that fail closed and may not begin so: Kubernetes 1.7 let none (spec of its dynamic
+// configuration), and a file cannot tell whether it is a beginning. It does nothing when o could not be read.
+func (d *document) warnClosed(o *Object) {
+	for _, path := range o.ClosedAtFirst() {
+		d.say(match.SeverityWarning, CodeFailClosed, path,
+			"the hook fails closed, which Kubernetes 1.7 refused: begin with Ignore, and close it when it is known to work")
+	}
+}

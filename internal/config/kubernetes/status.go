@@ -1,0 +1,236 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/portcullis-mesh/portcullis/internal/config"
+)
+
+// LeaseName is the name of the Lease whose holder writes statuses.
+const LeaseName = "portcullis-status"
+
+// Times of a StatusWriter.
+const (
+	// statusInterval is how often it is looked for statuses that have changed.
+	statusInterval = time.Second
+	// statusTimeout bounds one write.
+	statusTimeout = 5 * time.Second
+	// The times of the lease: another dispatcher writes statuses at most leaseDuration after the one that did has died.
+	leaseDuration = 15 * time.Second
+	leaseRenewal  = 10 * time.Second
+	leaseRetry    = 2 * time.Second
+	// maxMessage bounds the message of a condition, in bytes.
+	maxMessage = 1024
+)
+
+// Status reports to the author of a custom resource.
+type Status struct {
+	// ObservedGeneration is metadata.generation of the document that it is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// InForce is how many dispatchers of those known judge by the document: "2/2".
+	InForce string `json:"inForce,omitempty"`
+	// Served is how many hosts serve each hook of the document, at least; empty when hosts serve none.
+	Served string `json:"served,omitempty"`
+	// Conditions are those of the document.
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Report has the statuses of the documents of one listing of a source.
+type Report struct {
+	// Revision is that of the listing.
+	Revision string
+	// Status returns the status of an object whose document is the manifest. The writer completes generations and times.
+	Status func(key config.Key, manifest []byte) Status
+}
+
+// StatusOptions configure a StatusWriter. All but Logger are required.
+type StatusOptions struct {
+	// Source has the custom resources.
+	Source *CustomResources
+	// Client writes their statuses. What limits its requests limits the statuses.
+	Client dynamic.Interface
+	// Leases has the lease, in Namespace, and ID names this dispatcher there.
+	Leases    coordinationclient.LeasesGetter
+	Namespace string
+	ID        string
+	// Report reads the configuration in force.
+	Report func(context.Context) (*Report, error)
+	// Logger receives failures; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// StatusWriter writes the statuses of custom resources, while it holds the lease. A status is no part of a document: writing it makes
+// no revision.
+type StatusWriter struct {
+	o       StatusOptions
+	written map[types.UID]string // the resource version that a status was written for; owned by the goroutine of lead
+	failure string               // of the last pass, so that each is logged once
+}
+
+// NewStatusWriter returns a writer. It does no I/O.
+func NewStatusWriter(o StatusOptions) (*StatusWriter, error) {
+	if o.Source == nil || o.Client == nil || o.Leases == nil || o.Namespace == "" || o.ID == "" || o.Report == nil {
+		return nil, errors.New("config/kubernetes: all options of a StatusWriter but the logger are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &StatusWriter{o: o}, nil
+}
+
+// Run writes statuses whenever this dispatcher holds the lease, until ctx ends. Reviews do not wait for it.
+func (w *StatusWriter) Run(ctx context.Context) error {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: w.o.Namespace, Name: LeaseName},
+			Client:     w.o.Leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: w.o.ID},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: leaseRenewal, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: LeaseName,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return err
+	}
+	var campaign sync.WaitGroup
+	defer campaign.Wait()
+	campaign.Go(func() {
+		for ctx := logr.NewContext(ctx, logr.FromSlogHandler(w.o.Logger.Handler())); ctx.Err() == nil; {
+			elector.Run(ctx)
+		}
+	})
+	t := time.NewTicker(statusInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if elector.IsLeader() {
+			w.note(w.Write(ctx))
+		}
+	}
+}
+
+// note logs a failure once.
+func (w *StatusWriter) note(err error) {
+	failure := ""
+	if err != nil {
+		failure = err.Error()
+	}
+	if failure != "" && failure != w.failure {
+		w.o.Logger.Warn("statuses of custom resources are not written", "error", failure)
+	}
+	w.failure = failure
+}
+
+// Write writes the statuses that differ from what the API server has, as of the last listing of the source. It does nothing while the
+// mesh has not looked at that listing. One object that cannot be written does not keep the others. It is not for concurrent use.
+func (w *StatusWriter) Write(ctx context.Context) error {
+	revision, latest := w.o.Source.latest()
+	if latest == nil {
+		return nil
+	}
+	report, err := w.o.Report(ctx)
+	if err != nil || report.Revision != revision {
+		return err
+	}
+	written := make(map[types.UID]string, len(latest))
+	var errs []error
+	for i := range latest {
+		r := &latest[i]
+		uid, version := r.object.GetUID(), r.object.GetResourceVersion()
+		if done, ok := w.written[uid]; !ok || done != version {
+			changed, err := w.write(ctx, r, report)
+			errs = append(errs, err)
+			if err != nil || !changed {
+				continue
+			}
+		}
+		written[uid] = version // the next listing has another
+	}
+	w.written = written
+	return errors.Join(errs...)
+}
+
+// write writes the status of a resource, if it is another one. Another version of the resource wins: the next listing has it.
+func (w *StatusWriter) write(ctx context.Context, r *resource, report *Report) (changed bool, err error) {
+	before, err := r.status()
+	if err != nil {
+		before = Status{} // written by someone else: it is replaced
+	}
+	document, err := r.document()
+	if err != nil {
+		return false, err
+	}
+	next := report.Status(r.key(), document)
+	next.complete(before, r.object.GetGeneration())
+	if equality.Semantic.DeepEqual(before, next) {
+		return false, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&next)
+	if err != nil {
+		return false, err
+	}
+	object := r.object.DeepCopy()
+	object.Object["status"] = content
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	_, err = w.o.Client.Resource(gvr(r.kind)).UpdateStatus(ctx, object, metav1.UpdateOptions{FieldManager: "portcullis"})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// complete sets the generation, and the times of conditions, which those keep that have not changed.
+func (s *Status) complete(before Status, generation int64) {
+	conditions := slices.Clone(before.Conditions)
+	for _, c := range s.Conditions {
+		c.ObservedGeneration, c.Message = generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+		meta.SetStatusCondition(&conditions, c)
+	}
+	s.Conditions = slices.DeleteFunc(conditions, func(c metav1.Condition) bool { return meta.FindStatusCondition(s.Conditions, c.Type) == nil })
+	s.ObservedGeneration = generation
+}
+
+// status is the status that the API server has.
+func (r *resource) status() (s Status, err error) {
+	content, _, err := unstructured.NestedMap(r.object.Object, "status")
+	if err != nil {
+		return s, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &s)
+	return s, err
+}
+
+// key is the object that the resource is.
+func (r *resource) key() config.Key {
+	return config.KeyOfKind(r.object.GetAPIVersion(), r.object.GetKind(), r.object.GetName())
+}
+
+// IsDocument reports whether the manifest of an object is a document of a Report.
+func IsDocument(o *config.Object, document []byte) bool {
+	return o.Source == CustomResourcesName && bytes.Equal(bytes.TrimSpace(o.Manifest), document)
+}

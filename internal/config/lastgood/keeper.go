@@ -1,0 +1,129 @@
+package lastgood
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/store"
+)
+
+const (
+	// FileName is the name of the file in the directory of a dispatcher.
+	FileName = "last-good.json"
+	// SaveInterval is the least time between two writings of the file. Changes at the end of the process are written then.
+	SaveInterval = 10 * time.Second
+)
+
+// Load reads the objects that were in force when the file was written last. A file that is not there holds none.
+// With an error come the objects that can be read all the same ([Decode]).
+func Load(file string, documents *config.Decoder) ([]config.Object, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if others := info.Mode().Perm() & 0o022; others != 0 {
+		return nil, fmt.Errorf("others may write it (mode %s)", info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return Decode(data, documents)
+}
+
+// Live has the configuration in force. *store.Store is one; it may be asked concurrently.
+type Live interface {
+	Configuration() store.Configuration
+}
+
+// KeeperOptions are what a Keeper works with. Live and File are required.
+type KeeperOptions struct {
+	// Live has the configuration in force.
+	Live Live
+	// File is where it is kept. Its directory is made when it is needed.
+	File string
+	// Logger gets errors of writing; nil means none.
+	Logger *slog.Logger
+}
+
+// Keeper keeps the configuration in force in a file. Run is called once.
+type Keeper struct {
+	o       KeeperOptions
+	digest  string            // of the last write
+	sources map[string]string // likewise
+	failed  string            // why it could not be written last; empty when it could
+}
+
+// NewKeeper returns a keeper that has written nothing yet.
+func NewKeeper(o KeeperOptions) (*Keeper, error) {
+	if o.Live == nil || o.File == "" {
+		return nil, errors.New("lastgood: Live and File are required")
+	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return &Keeper{o: o}, nil
+}
+
+// Run writes the configuration in force, when that has changed, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		now := k.o.Live.Configuration() // asked before it is saved: nothing is missed
+		if k.save() {
+			clock.Sleep(ctx, SaveInterval)
+			continue
+		}
+		select {
+		case <-now.Next():
+		case <-ctx.Done():
+		}
+	}
+	k.save()
+	return nil
+}
+
+// save writes the configuration in force, unless that is written. It reports whether it has tried to.
+func (k *Keeper) save() bool {
+	now := k.o.Live.Configuration()
+	if now.Digest == "" || now.Digest == k.digest && maps.Equal(now.Sources, k.sources) {
+		return false
+	}
+	err := k.write(now.Objects)
+	switch {
+	case err == nil:
+		k.digest, k.sources, k.failed = now.Digest, now.Sources, ""
+	case k.failed != err.Error():
+		k.failed = err.Error()
+		k.o.Logger.Error("the last good configuration is not kept: a restart has that of before", "file", k.o.File, "error", err)
+	}
+	return true
+}
+
+func (k *Keeper) write(objects map[config.Key]config.Object) error {
+	data, err := Encode(objects, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(k.o.File), 0o700); err != nil {
+		return fmt.Errorf("its directory: %w", err)
+	}
+	return certs.WriteFile(k.o.File, data, 0o600)
+}

@@ -1,0 +1,56 @@
+package service
+
+import (
+	"fmt"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+)
+
+// Codes of findings about a Cluster with spec.follow.
+const (
+	// CodeNotFollowed: a webhook configuration of the cluster is not followed. Its API server calls the webhooks.
+	CodeNotFollowed = "not-followed"
+	// CodeFollowWaits: a webhook configuration is about to be followed, or to be given back. Its webhooks may be called twice.
+	CodeFollowWaits = "follow-waits"
+)
+
+// followed returns the findings about the webhook configurations of a cluster that the mesh does not follow, although they are selected.
+func (m *meshState) followed(key config.Key) config.Problems {
+	if key.Kind != kinds.ClusterKind {
+		return nil
+	}
+	var found config.Problems
+	for i := range m.dispatchers {
+		d := &m.dispatchers[i]
+		for j := range d.Follows {
+			if f := &d.Follows[j]; f.Cluster == key.Name {
+				found = append(found, followFindings(key, d.ID, f)...)
+			}
+		}
+	}
+	return found
+}
+
+func followFindings(key config.Key, dispatcher string, f *etcdstore.Follow) config.Problems {
+	finding := func(severity match.Severity, code, message string) config.Problem {
+		return config.Problem{Severity: severity, Code: code, Key: key, Field: "spec.follow", Message: message}
+	}
+	var found config.Problems
+	if f.Error != "" {
+		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("nothing is followed, by dispatcher %s: %s", dispatcher, f.Error)))
+	}
+	for _, o := range f.Others {
+		severity, code := match.SeverityWarning, CodeNotFollowed
+		if o.Waiting {
+			severity, code = match.SeverityInfo, CodeFollowWaits
+		}
+		found = append(found, finding(severity, code, o.Object+" is called by the API server: "+o.Message))
+	}
+	if f.OthersMore > 0 {
+		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("and %d more: see the log of dispatcher %s", f.OthersMore, dispatcher)))
+	}
+	return found
+}

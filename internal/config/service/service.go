@@ -1,0 +1,158 @@
+// Package service implements ConfigService, through which operators write the configuration, read it, and wait until a
+// change is in force. [applyPlan] is the pure part: it decides what an apply writes. The methods read the store, make a
+// plan and commit it.
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
+)
+
+// Objects stores objects; *etcdstore.Store does. Its methods may be called concurrently.
+type Objects interface {
+	Read(ctx context.Context, last *etcdstore.State) (*etcdstore.State, error)
+	Commit(ctx context.Context, base *etcdstore.State, e etcdstore.Edit) (revision int64, err error)
+	Changes(ctx context.Context, limit int) ([]etcdstore.Change, error)
+	Dispatchers(ctx context.Context) ([]etcdstore.Status, error)
+}
+
+// Live returns the configuration in force in this dispatcher; *store.Store does. It may be called concurrently.
+type Live interface {
+	Configuration() store.Configuration
+}
+
+// Options configure a Service. Objects or Status, Live, Identity, Inspect and Decoder are required.
+type Options struct {
+	// Objects stores the objects; nil without a store. Then the configuration in force can be read, and nothing be written.
+	Objects Objects
+	// Status is the report of this dispatcher. It is called without a store, where there are no reports of others; concurrently.
+	Status func() etcdstore.Status
+	// Sources names the places of the configuration beside the store, for people who look for the file to edit.
+	Sources string
+	// Live returns the configuration in force.
+	Live Live
+	// Identity returns the caller, from the certificate of the channel; the zero Peer if there is none.
+	Identity func(ctx context.Context) identity.Peer
+	// Operators have the role of an operator whatever the configuration contains, so that one of them can write the first Role.
+	Operators identity.Grant
+	// Inspect returns findings, dangers among them, about the objects that only selects: lint.Options.InspectOnly. The snapshot
+	// is compiled from all objects.
+	Inspect func(ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool) config.Problems
+	// ID names this dispatcher.
+	ID string
+	// Hooks returns how the hosts of this dispatcher serve the hooks in force, and those that were removed, in the order of the
+	// configuration; nil if that is unknown. It may be called concurrently.
+	Hooks func() []HookHosts
+	// Hosts returns at most limit of the hosts of this dispatcher, in the order of their sessions, from behind a session on, and
+	// whether others follow; of a hook alone unless its name is empty. nil if that is unknown. It may be called concurrently.
+	Hosts func(hook, after string, limit int) (hosts []*configv1.Host, more bool)
+	// Offers reports whether a connected host of this dispatcher offers a hook and may serve it by its route, which need not be in force; nil
+	// if that is unknown. It may be called concurrently.
+	Offers func(*match.Hook) bool
+	// Latencies has where the time of recent reviews went; nil if that is unknown.
+	Latencies *latency.Recorder
+	// Shadows has what hooks in shadow would have done; nil if that is unknown.
+	Shadows *shadow.Recorder
+	// Decoder reads manifests; required. Expressions that the source of the store compiled with the same decoder are
+	// not compiled again.
+	Decoder *config.Decoder
+	// Backup writes the whole store; nil when the store is not ours to back up. It may be called concurrently.
+	Backup func(w io.Writer) error
+	// StoreUsage returns how full the store is; nil if that is unknown. It may be called concurrently.
+	StoreUsage func() *etcdstore.Usage
+	// Logger receives who changed what; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Service implements configv1.ConfigServiceServer. It may be used concurrently.
+type Service struct {
+	configv1.UnimplementedConfigServiceServer
+	analysisv1.UnimplementedAnalysisServiceServer
+
+	o           Options
+	now         func() time.Time
+	started     time.Time
+	sendTimeout time.Duration
+
+	calls    *memory.Ledger // in flight, by identity
+	streams  *memory.Ledger // open, by identity
+	stopping chan struct{}  // closed by Drain
+	drain    func()
+	roles    *roleCache
+	applies  *turns // one apply at a time is decided, so that the store has not moved meanwhile
+	work     *turns // one call at a time occupies a processor
+	shared   *turns // the same for work that callers share, which none of them holds up by its rest
+	pace     *pace  // of the work
+
+	watching chan struct{} // held while watched is read and made
+	watched  *watched      // of the latest listing; nil before the first watch
+
+	reporting   chan struct{}      // held while lastReports is read and made
+	lastReports *dispatcherReports // nil before the first Wait
+
+	mu      sync.Mutex   // guards what follows
+	last    *storedState // the latest that was read; nil before the first
+	decoder *etcdstore.Decoder
+}
+
+// New returns a service. It does no I/O.
+func New(o Options) (*Service, error) {
+	if o.Objects == nil && o.Status != nil {
+		o.Objects = newNoStore(o.Status)
+	}
+	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil || o.Decoder == nil {
+		return nil, errors.New("service: Objects or Status, Live, Identity, Inspect and Decoder are required")
+	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Hooks == nil {
+		o.Hooks = func() []HookHosts { return nil }
+	}
+	if o.Hosts == nil {
+		o.Hosts = func(string, string, int) ([]*configv1.Host, bool) { return nil, false }
+	}
+	calls, err := memory.New(memory.Options{Total: MaxCalls})
+	if err != nil {
+		return nil, err
+	}
+	streams, err := memory.New(memory.Options{Total: MaxStreams})
+	if err != nil {
+		return nil, err
+	}
+	stopping := make(chan struct{})
+	work := newTurns()
+	return &Service{
+		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
+		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
+		roles: newRoleCache(), applies: newTurns(), work: work, shared: work.apart(), pace: newPace(), watching: make(chan struct{}, 1),
+		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
+	}, nil
+}
+
+// Drain ends the streams of Watch and Wait, which would delay a stop, and refuses new ones. Other calls are still answered.
+func (s *Service) Drain() { s.drain() }
+
+// MayCall returns nil if the caller has a role, or had one when the store was last read. A request of any other caller need
+// not be read. The method that is called afterwards checks against the store.
+func (s *Service) MayCall(ctx context.Context) error {
+	leave, err := s.enter(ctx)
+	if err == nil {
+		leave()
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package store
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+)
+
+// Log messages of a Store, for commands that show them in another form.
+const (
+	// LogSettled is logged at info when another configuration is in force, with "revision", and "hooks" and "problems",
+	// which are numbers.
+	LogSettled = "configuration settled"
+	// LogProblem is logged once for each warning or error about a document, with "code" and "problem".
+	LogProblem = "configuration problem"
+)
+
+// report keeps the problems of a Store, and logs each once when it changes. Its methods may be called concurrently.
+type report struct {
+	logger *slog.Logger
+	names  []string // of the sources
+
+	waiting atomic.Bool // whether it was logged that reviews wait
+
+	mu       sync.Mutex
+	failures []error         // of the last listing, by source; guarded by mu
+	unseen   []error         // of the watch, by source; guarded by mu
+	problems config.Problems // of the documents; guarded by mu
+	findings config.Problems // of Options.Inspect; guarded by mu
+	together config.Problems // all of them, for readers; nil after a change; guarded by mu
+}
+
+func newReport(opts Options) *report {
+	r := &report{
+		logger: opts.Logger, failures: make([]error, len(opts.Sources)), unseen: make([]error, len(opts.Sources)),
+	}
+	for _, s := range opts.Sources {
+		r.names = append(r.names, s.Name())
+	}
+	return r
+}
+
+// listed keeps the error of a listing; nil when it succeeded.
+func (r *report) listed(source int, err error) {
+	switch another, over := r.swap(r.failures, source, err); {
+	case another:
+		r.logger.Error("configuration cannot be listed", "source", r.names[source], "error", err)
+	case over:
+		r.logger.Info("configuration can be listed again", "source", r.names[source])
+	}
+}
+
+// watched keeps the error of a watch; nil while the source is watched.
+func (r *report) watched(source int, err error) {
+	switch another, over := r.swap(r.unseen, source, err); {
+	case another:
+		r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
+	case over:
+		r.logger.Info("configuration is watched again", "source", r.names[source])
+	}
+}
+
+// swap keeps an error in the place of the one before. It reports whether it is another one, and whether it is nil after one.
+func (r *report) swap(kept []error, source int, err error) (another, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := kept[source]
+	kept[source], r.together = err, nil
+	return err != nil && (before == nil || before.Error() != err.Error()), err == nil && before != nil
+}
+
+// waits logs once that reviews wait since a generation is stale, until waitEnded. Before the first generation it logs nothing.
+func (r *report) waits(g *generation, why func(*generation) error) {
+	if !g.begun.IsZero() && r.waiting.CompareAndSwap(false, true) {
+		r.logger.Error("reviews wait for a fresh configuration", "error", why(g))
+	}
+}
+
+// waitEnded logs that the generation in force is fresh again.
+func (r *report) waitEnded() {
+	if r.waiting.CompareAndSwap(true, false) {
+		r.logger.Info("reviews are judged again")
+	}
+}
+
+// built keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
+// seen is the version of each source's content.
+func (r *report) built(problems config.Problems, snapshot *match.Snapshot, seen []string) {
+	var sources []any
+	for i, revision := range seen {
+		sources = append(sources, slog.String(r.names[i], revision))
+	}
+	r.replace(&r.problems, problems)
+	if snapshot != nil {
+		r.logger.Info(LogSettled, slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
+			slog.Int("problems", len(problems)), slog.Group("sources", sources...))
+	}
+}
+
+// inspected keeps the findings about the generation in force, and logs the new ones.
+func (r *report) inspected(findings config.Problems) { r.replace(&r.findings, findings.Sorted()) }
+
+// replace keeps problems in the place of those before, and logs the new ones.
+func (r *report) replace(kept *config.Problems, problems config.Problems) {
+	r.mu.Lock()
+	known := make(map[config.Problem]bool, len(*kept))
+	for _, p := range *kept {
+		known[p] = true
+	}
+	*kept, r.together = problems, nil
+	r.mu.Unlock()
+	for _, p := range problems {
+		if !known[p] {
+			r.log(p)
+		}
+	}
+}
+
+// failure is a clause about the sources that cannot be listed; empty when all can be.
+func (r *report) failure() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clause := ""
+	for i, err := range r.failures {
+		if err != nil {
+			clause += "; source " + r.names[i] + ": " + err.Error()
+		}
+	}
+	return clause
+}
+
+// all are the problems of the sources, of the documents, and of the generation in force. They are read-only: all readers share them, since each
+// call of ConfigService asks, and they may be many thousands.
+func (r *report) all() config.Problems {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.together == nil {
+		r.together = r.concatenated()
+	}
+	return r.together
+}
+
+// concatenated needs mu. It does not return nil.
+func (r *report) concatenated() config.Problems {
+	all := config.Problems{}
+	for i, name := range r.names {
+		if err := r.failures[i]; err != nil {
+			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+err.Error()))
+		}
+		if err := r.unseen[i]; err != nil {
+			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
+		}
+	}
+	return slices.Clip(append(append(all, r.problems...), r.findings...))
+}
+
+// ofSource is a problem of a source as a whole.
+func ofSource(name string, severity match.Severity, message string) config.Problem {
+	return config.Problem{Severity: severity, Code: config.CodeSource, Source: name, Message: message}
+}
+
+// log writes a problem.
+func (r *report) log(p config.Problem) {
+	switch p.Severity {
+	case match.SeverityError:
+		r.logger.Error(LogProblem, "code", p.Code, "problem", p.String())
+	case match.SeverityWarning:
+		r.logger.Warn(LogProblem, "code", p.Code, "problem", p.String())
+	case match.SeverityInfo:
+		r.logger.Info("configuration note", "code", p.Code, "note", p.String())
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
+	"github.com/portcullis-mesh/portcullis/sdk/conformance"
+)
+
+// script has the instructions of an object for its handler.
+type script struct {
+	Hold     string            `json:"hold"`
+	WaitMS   int               `json:"waitMs"`
+	BlockMS  int               `json:"blockMs"`
+	Deny     *denial           `json:"deny"`
+	Patch    json.RawMessage   `json:"patch"`
+	Labels   map[string]string `json:"labels"`
+	Error    string            `json:"error"`
+	Fail     string            `json:"fail"`
+	Panic    string            `json:"panic"`
+	Warnings []string          `json:"warnings"`
+	Audit    map[string]string `json:"audit"`
+	Echo     bool              `json:"echo"`
+}
+
+type denial struct {
+	Message string `json:"message"`
+	Code    int32  `json:"code"`
+	Reason  string `json:"reason"`
+	Causes  []struct {
+		Field   string `json:"field"`
+		Message string `json:"message"`
+	} `json:"causes"`
+}
+
+// handler is the handler of every hook: it does what the script says.
+func (p *program) handler(hook string) hostsdk.Handler {
+	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		started := time.Now()
+		p.say(&conformance.Event{Event: "called", Hook: hook})
+		defer func() { p.say(&conformance.Event{Event: "returned", Hook: hook, Cancelled: ctx.Err() != nil}) }()
+		s, err := scriptOf(r)
+		if err != nil {
+			return nil, hostsdk.NewError("the object has no script that can be read", err)
+		}
+		if err := p.wait(ctx, s); err != nil {
+			return nil, err
+		}
+		response, err := s.outcome(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return s.decorate(ctx, r, response, started), nil
+	}
+}
+
+// initializer is the handler of every initializer: it does what the script says, as far as that is about the object.
+func (p *program) initializer(hook string) hostsdk.Handler {
+	return kube.Initialize(func(ctx context.Context, object *map[string]any) (*map[string]any, error) {
+		p.say(&conformance.Event{Event: "called", Hook: hook})
+		defer func() { p.say(&conformance.Event{Event: "returned", Hook: hook, Cancelled: ctx.Err() != nil}) }()
+		s, err := scriptIn(*object)
+		if err != nil {
+			return nil, hostsdk.NewError("the object has no script that can be read", err)
+		}
+		if err := p.wait(ctx, s); err != nil {
+			return nil, err
+		}
+		s.Patch = nil
+		switch {
+		case s.Deny != nil:
+			return nil, &kube.RefusedError{Response: s.Deny.response()}
+		case s.Labels != nil:
+			child(child(*object, "metadata"), "labels", s.Labels)
+			return object, nil
+		default:
+			_, err := s.outcome(ctx, nil)
+			return object, err
+		}
+	})
+}
+
+// scriptIn is scriptOf, of an object that is decoded.
+func scriptIn(object map[string]any) (*script, error) {
+	raw, err := json.Marshal(object["script"])
+	if err != nil {
+		return nil, err
+	}
+	s := &script{}
+	return s, unmarshal(raw, s)
+}
+
+// unmarshal leaves out what the types do not let pass.
+func unmarshal(raw []byte, v any) error {
+	err := json.Unmarshal(raw, v)
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return nil
+	}
+	return err
+}
+
+func scriptOf(r *hostsdk.Request) (*script, error) {
+	raw := r.Object()
+	if raw == nil {
+		raw = r.OldObject()
+	}
+	if raw == nil {
+		return &script{}, nil
+	}
+	var object struct {
+		Script script `json:"script"`
+	}
+	err := unmarshal(raw, &object)
+	return &object.Script, err
+}
+
+// wait is the first part of a script. An error means that the call was cancelled.
+func (p *program) wait(ctx context.Context, s *script) error {
+	if s.Hold != "" {
+		select {
+		case <-p.held(s.Hold):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if s.WaitMS > 0 {
+		select {
+		case <-time.After(time.Duration(s.WaitMS) * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if s.BlockMS > 0 {
+		<-time.After(time.Duration(s.BlockMS) * time.Millisecond)
+	}
+	return nil
+}
+
+func (s *script) outcome(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	switch {
+	case s.Deny != nil:
+		return s.Deny.response(), nil
+	case s.Patch != nil:
+		return hostsdk.Patch(s.Patch), nil
+	case s.Labels != nil:
+		return s.label(ctx, r)
+	case s.Error != "":
+		return nil, hostsdk.NewError(s.Error, nil)
+	case s.Fail != "":
+		return nil, errors.New(s.Fail)
+	case s.Panic != "":
+		panic(s.Panic) //nolint:forbidigo // The suite asks whether the SDK contains it.
+	default:
+		return hostsdk.Allow(), nil
+	}
+}
+
+func (d *denial) response() *hostsdk.Response {
+	response := hostsdk.Deny(d.Message).WithCode(d.Code).WithReason(d.Reason)
+	for _, cause := range d.Causes {
+		response = response.WithCause(cause.Field, cause.Message)
+	}
+	return response
+}
+
+// label sets labels on the decoded object, of which the SDK makes the patch.
+func (s *script) label(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	return kube.Mutate(func(_ context.Context, object *map[string]any, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		child(child(*object, "metadata"), "labels", s.Labels)
+		return hostsdk.Allow(), nil
+	})(ctx, r)
+}
+
+// child returns the member of an object that is an object, after it has added members to it.
+func child(object map[string]any, name string, add ...map[string]string) map[string]any {
+	member, ok := object[name].(map[string]any)
+	if !ok {
+		member = map[string]any{}
+		object[name] = member
+	}
+	for _, members := range add {
+		for key, value := range members {
+			member[key] = value
+		}
+	}
+	return member
+}
+
+// decorate adds the warnings, the audit annotations and the echo of a script to a verdict.
+func (s *script) decorate(ctx context.Context, r *hostsdk.Request, response *hostsdk.Response, started time.Time) *hostsdk.Response {
+	response = response.WithWarnings(s.Warnings...)
+	for key, value := range s.Audit {
+		response = response.WithAudit(key, value)
+	}
+	if !s.Echo {
+		return response
+	}
+	a := r.Admission()
+	for key, value := range map[string]string{
+		"uid": a.GetUid(), "cluster": r.Cluster(), "namespace": r.Namespace(), "name": r.Name(), "operation": r.Operation(),
+		"username": r.Username(), "dry-run": strconv.FormatBool(r.DryRun()), "round": strconv.Itoa(r.Round), "mode": r.Mode.String(),
+		"configuration": r.Configuration, "object-sha256": digest(r.Object()), "old-object-sha256": digest(r.OldObject()),
+		"remaining-ms": remaining(ctx, started), "traceparent": parent(ctx),
+	} {
+		response = response.WithAudit(key, value)
+	}
+	return response
+}
+
+func digest(raw []byte) string {
+	if raw == nil {
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// remaining is the time that was left when the handler started, in milliseconds.
+func remaining(ctx context.Context, started time.Time) string {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ""
+	}
+	return strconv.FormatInt(deadline.Sub(started).Milliseconds(), 10)
+}
+
+// parent names the parent of the handler's span: its trace and the span, as in a traceparent.
+func parent(ctx context.Context) string {
+	span, ok := trace.SpanFromContext(ctx).(sdktrace.ReadOnlySpan)
+	if !ok || !span.Parent().IsValid() {
+		return ""
+	}
+	return fmt.Sprintf("%s-%s", span.Parent().TraceID(), span.Parent().SpanID())
+}

@@ -1,0 +1,97 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"path"
+	"sync/atomic"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/test/bench/https"
+	"github.com/portcullis-mesh/portcullis/test/bench/pki"
+	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
+)
+
+// The answer of a hook, around the uid of the request, and what one that patches says before its patch in base64.
+const (
+	answerHead  = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"`
+	answerTail  = `","allowed":true}}`
+	answerPatch = `","allowed":true,"patchType":"JSONPatch","patch":"`
+	patchTail   = `"}}`
+)
+
+// hooks are the webhook servers of a scenario, one for each host.
+type hooks struct {
+	scenario  scenario.Scenario
+	authority []byte
+	tails     map[string]string // by the name of the hook
+	servers   []*https.Server
+	calls     atomic.Int64
+}
+
+// startHooks starts the servers.
+func startHooks(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*hooks, error) {
+	h := &hooks{scenario: s, authority: keys.Authority(), tails: map[string]string{}}
+	for i := range s.Hooks {
+		h.tails[scenario.Hook(i)] = tail(s, i)
+	}
+	for range s.Hosts {
+		server, err := https.Serve(ctx, keys, h)
+		if err != nil {
+			return nil, errors.Join(err, h.close())
+		}
+		h.servers = append(h.servers, server)
+	}
+	return h, nil
+}
+
+// client says where a hook is. Those that do not match have an address too; nobody asks them.
+func (h *hooks) client(hook int) admissionregistrationv1.WebhookClientConfig {
+	url := h.servers[h.scenario.Host(hook)].URL() + "/" + scenario.Hook(hook)
+	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: h.authority}
+}
+
+// tail is what a hook answers behind the uid.
+func tail(s scenario.Scenario, hook int) string {
+	if patch := s.Patch(hook); len(patch) > 0 {
+		return answerPatch + base64.StdEncoding.EncodeToString(patch) + patchTail
+	}
+	return answerTail
+}
+
+// ServeHTTP implements http.Handler: it reads the review, looks for the uid that the answer has to carry, and allows. It
+// parses nothing, which no real hook can afford: what is measured is kube-apiserver's own part.
+func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := https.ReadAll(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	h.calls.Add(1)
+	_, rest, _ := bytes.Cut(body, []byte(`"uid":"`))
+	uid, _, found := bytes.Cut(rest, []byte(`"`))
+	if !found {
+		http.Error(w, "the review has no uid", http.StatusBadRequest)
+		return
+	}
+	if h.scenario.Takes > 0 {
+		<-time.After(h.scenario.Takes)
+	}
+	answer := append(append([]byte(answerHead), uid...), h.tails[path.Base(r.URL.Path)]...)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer) // a caller that has gone sees no answer
+}
+
+// close ends the servers.
+func (h *hooks) close() error {
+	var err error
+	for _, s := range h.servers {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/portcullis-mesh/portcullis/internal/cluster/tunnel"
+	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
+)
+
+// apiServer answers the questions of the mesh about its own cluster.
+func apiServer() role {
+	return role{
+		name: "an API server",
+		inputs: []string{
+			"an answer of an API server: lists, watches, discovery, OpenAPI, definitions", "an error of an API server", "a followed webhook configuration",
+			"a Pod that names a service account of a host",
+		},
+		documents: func(a *attack) []string {
+			url, authority := a.serve(a.apiServer())
+			file := filepath.Join(a.TempDir(), "kubeconfig")
+			kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: t}}]}`, url, bundle(authority))
+			if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+				a.Fatal(err)
+			}
+			return append(asking(), strings.TrimSuffix(mesh.Cluster(tenantName, tenantName, file), "\n")+"\n  follow: {selector: {matchLabels: {a: b}}}\n")
+		},
+		begin: func(a *attack) { a.review("validate", []body{whole(func(n int) []byte { return reviewOf(n, 100) })}) },
+	}
+}
+
+// asking is a hook for which the mesh asks the API server for namespaces and permissions.
+func asking() []string {
+	return []string{
+		validating(tenantName, tenantHook, `failurePolicy: Ignore, timeoutSeconds: 1, namespaceSelector: {matchLabels: {a: b}},
+  matchConditions: [{name: may, expression: "authorizer.group('').resource('pods').check('get').allowed()"}]`),
+		routeIn(tenantName, tenantName, tenantName),
+	}
+}
+
+// apiServer is honest now and then, so that the mesh goes on to watch.
+func (a *attack) apiServer() http.Handler {
+	list := func(items string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") != "" {
+				event := `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n","resourceVersion":"2","annotations":{"a":"`
+				endless(w, event+strings.Repeat("w", 9<<20)+`"}}}}`+"\n")
+				return
+			}
+			fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, items)
+		}
+	}
+	item := `{"metadata":{"name":"%d","resourceVersion":"1","labels":{"a":"b"}}},`
+	var large strings.Builder
+	for n := range 90_000 {
+		fmt.Fprintf(&large, item, n)
+	}
+	honest := []http.HandlerFunc{list(""), list(strings.TrimSuffix(large.String(), ",")), list("")}
+	return a.inTurn(append(honest, answers()...))
+}
+
+// bridge is one of the tenant's own, with its API server behind it.
+func bridge() role {
+	return role{
+		name: "a bridge", inputs: []string{"a tunnel of a bridge"},
+		documents: func(*attack) []string {
+			return append(asking(), strings.TrimSuffix(mesh.Cluster(tenantName, tenantName, ""), "\n")+"\n  bridge: {}\n")
+		},
+		begin: func(a *attack) {
+			conn, server := a.dial(tenantName), a.apiServer()
+			a.act(40, func(ctx context.Context, _ int) string { return code(tunnel.Serve(ctx, conn, tenantName, server)) })
+			a.review("validate", []body{whole(func(n int) []byte { return reviewOf(n, 100) })})
+		},
+	}
+}
