@@ -3,6 +3,8 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -34,8 +36,17 @@ func (c *core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.Ch
 	return checked
 }
 
-// Write implements zapcore.Core.
+// emptyBackend ends the errors of etcd's version monitors until the first commit of a new database. They try again every few seconds.
+const emptyBackend = "missing term information"
+
+// Write implements zapcore.Core. It drops the errors of the monitors on a new database.
 func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if slices.ContainsFunc(fields, func(f zapcore.Field) bool {
+		err, isError := f.Interface.(error)
+		return isError && strings.HasSuffix(err.Error(), emptyBackend)
+	}) {
+		return nil
+	}
 	level := slog.LevelWarn
 	if e.Level >= zapcore.ErrorLevel {
 		level = slog.LevelError
