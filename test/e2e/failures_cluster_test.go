@@ -34,7 +34,7 @@ func ofACluster(t *testing.T) *failures {
 	f.apply(" created")
 	eventually(t, "writes pass, and no entry brings another warning", func() error { return f.passes(t) })
 	f.row(t, "The mesh hears nothing of the API server of the cluster for longer than `--cluster-fresh-for`",
-		"Look at `portcullis_cluster_context_fresh`, and at the network between them. A hook that selects by labels of objects needs nothing of the cluster.",
+		"Look at `portcullis_cluster_context_fresh`, and at the network between them. A hook that selects by\nlabels of objects needs nothing of the cluster.",
 		func(t *testing.T) func() { return f.silenceCluster(t, link) })
 	return f
 }
