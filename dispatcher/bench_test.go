@@ -154,14 +154,14 @@ type atOnce struct {
 	verdict *admissionv1.AdmissionResponse
 }
 
-func (a atOnce) Start(_ context.Context, batch *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func (a atOnce) Start(_ context.Context, batch *review.CallSet, done func(int, review.Result)) func(int) {
 	for i := range batch.Calls {
 		done(i, review.Result{Verdict: a.verdict})
 	}
 	return func(int) {}
 }
 
-func (r road) dispatcher(b *testing.B, hooks dispatcher.Backend, configure ...func(*dispatcher.Options)) *dispatcher.Dispatcher {
+func (r road) dispatcher(b *testing.B, hooks review.Backend, configure ...func(*dispatcher.Options)) *dispatcher.Dispatcher {
 	b.Helper()
 	snapshot, _ := match.Compile(match.Input{
 		Revision: "sha256:7b1a5c1d", Objects: []match.Object{r.configuration()},

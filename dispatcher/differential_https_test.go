@@ -14,13 +14,12 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
 // overHTTPS starts ordinary webhooks, and the client that calls them.
-func (l *laboratory) overHTTPS() dispatcher.Backend {
+func (l *laboratory) overHTTPS() review.Backend {
 	l.t.Helper()
 	server := oracle.NewWebhooks(l.t, func(ctx context.Context, at string, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
 		key, uid := path.Split(at)
@@ -46,14 +45,14 @@ func (l *laboratory) overHTTPS() dispatcher.Backend {
 
 // pointed leads each call to the script of its hook, and of its review: a call that was given up may come late.
 type pointed struct {
-	dispatcher.Backend
+	review.Backend
 
 	server *oracle.Webhooks
 }
 
-// Start implements [dispatcher.Backend].
-func (p pointed) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
-	led := &dispatcher.CallSet{Request: b.Request, Body: b.Body, Calls: make([]review.Call, len(b.Calls))}
+// Start implements [review.Backend].
+func (p pointed) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
+	led := &review.CallSet{Request: b.Request, Body: b.Body, Calls: make([]review.Call, len(b.Calls))}
 	for i, c := range b.Calls {
 		h := *c.Hook
 		h.ClientConfig = p.server.ClientConfig(path.Join(keyOf(c.Hook), b.Request.GetUid()))

@@ -14,7 +14,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -70,13 +69,13 @@ func (g *callLog) all() []*made {
 
 // traced is a backend whose calls are logged, and whose results carry their tokens as the instance that answered.
 type traced struct {
-	dispatcher.Backend
+	review.Backend
 
 	log *callLog
 }
 
-// Start implements [dispatcher.Backend].
-func (b traced) Start(ctx context.Context, batch *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+// Start implements [review.Backend].
+func (b traced) Start(ctx context.Context, batch *review.CallSet, done func(int, review.Result)) func(int) {
 	tokens := make([]string, len(batch.Calls))
 	seen, err := seenBy(batch.Request)
 	b.log.mu.Lock()

@@ -1,6 +1,6 @@
 // Package dispatcher judges reviews: it takes a fresh configuration, finds the candidates, runs the chain, makes the calls
 // and returns the answer. It holds the pieces together and decides little itself: dispatcher/match decides which hooks
-// apply, dispatcher/chain the order of calls and the answer, and a [Backend] carries the calls. It contains no HTTP, no
+// apply, dispatcher/chain the order of calls and the answer, and a [review.Backend] carries the calls. It contains no HTTP, no
 // gRPC and no source of configuration.
 //
 // A [Dispatcher] may be used from any number of goroutines. A review runs on the goroutine of its caller. Shadow calls may
@@ -26,10 +26,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
-	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
 const (
@@ -65,35 +63,6 @@ type Clusters interface {
 	Cluster(name string) match.Cluster
 }
 
-// Backend carries calls to hosts or webhooks.
-type Backend interface {
-	// Start starts the calls of a call set and never blocks. done is called exactly once for each call, with its index in
-	// b.Calls, from any goroutine and possibly before Start returns; it never blocks. The returned function cancels one
-	// call: done is then called before it returns, with the timing so far, unless it was called before. ctx carries the trace; its end does not end the calls.
-	// Neither side changes the call set.
-	Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int))
-}
-
-// Capacity provides the load of the replicas of hooks.
-type Capacity interface {
-	// Spare reports whether a replica of a hook accepts calls of a mode, and can take one for a cluster now without a slot that
-	// calls that decide need. It may be called concurrently and must be cheap.
-	Spare(h *match.Hook, mode review.Mode, cluster string) bool
-}
-
-// CallSet is one request for one or more hooks.
-type CallSet struct {
-	// Request is the request in the version that the hooks take.
-	Request *admissionv1.AdmissionRequest
-	// Body is Request and the trace of the review, encoded once for all hosts; it may be empty for webhooks.
-	Body wire.Body
-	// Reservation accounts for the memory of Request and Body; nil if there is no ledger. The review holds it until the calls have
-	// ended. A backend that needs Request or Body for longer retains it.
-	Reservation *memory.Reservation
-	// Calls are the calls to start.
-	Calls []review.Call
-}
-
 // Options are the parts of a dispatcher. Snapshots, Clusters and Streams are required.
 type Options struct {
 	// Snapshots provides the configuration.
@@ -101,14 +70,14 @@ type Options struct {
 	// Clusters provides facts about the clusters.
 	Clusters Clusters
 	// Streams carries calls to hooks that are served over host streams.
-	Streams Backend
+	Streams review.Backend
 	// Webhooks carries calls to hooks that are served as JSON webhooks; nil means that such calls fail.
-	Webhooks Backend
+	Webhooks review.Backend
 	// Stager stages objects while initializers act; nil means that these calls fail.
 	Stager Stager
 	// Capacity provides the load of the replicas behind Streams; nil means that shadow hooks are called under any load, and
 	// that there is no speculation.
-	Capacity Capacity
+	Capacity review.Capacity
 	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
 	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
@@ -259,7 +228,7 @@ func (d *Dispatcher) clusterOf(r *review.Request) match.Cluster {
 	return d.options.Clusters.Cluster(r.Admission.GetCluster())
 }
 
-func (d *Dispatcher) backendOf(h *match.Hook) Backend {
+func (d *Dispatcher) backendOf(h *match.Hook) review.Backend {
 	if h.Route.Stream {
 		return d.options.Streams
 	}
@@ -321,7 +290,7 @@ func internalError(r *review.Request, snapshot *match.Snapshot) review.Answer {
 // noBackend fails all calls. It stands for a missing Options.Webhooks.
 type noBackend struct{}
 
-func (noBackend) Start(_ context.Context, b *CallSet, done func(int, review.Result)) func(int) {
+func (noBackend) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	for i, c := range b.Calls {
 		done(i, review.Fail(review.FailureUnavailable,
 			"hook %q has no HookRoute with stream, and JSON webhooks are not served here", c.Hook.ID.Name))

@@ -44,7 +44,7 @@ type Stager interface {
 type Hold interface {
 	// Start asks the initializers of calls to act at the same time, and never blocks. pending are these initializers and those behind
 	// them, as [match.HookID.Pending] has them. object is the object as it is now, which is staged first. Then ask, unless it is nil, asks the
-	// hosts of an initializer: it is a call of [Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called
+	// hosts of an initializer: it is a call of [review.Backend.Start]. Without it, a controller acts by itself, and there is one call. done is called
 	// exactly once for each call, from any goroutine. The returned function cancels a call: done is then called before it returns, unless it was
 	// called before.
 	Start(ctx context.Context, calls []review.Call, object []byte, pending []string, ask Ask, done func(i int, r review.Result)) (cancel func(i int))
@@ -64,19 +64,19 @@ var errNoStager = errors.New("objects can be staged only in etcd, and this dispa
 func (noStager) Stage(*review.Request) (Hold, error) { return nil, errNoStager }
 
 // backendOf returns the backend of a hook.
-func (x *run) backendOf(h *match.Hook) Backend {
+func (x *run) backendOf(h *match.Hook) review.Backend {
 	if h.Initializes() {
 		return initializers{x}
 	}
 	return x.dispatcher.backendOf(h)
 }
 
-// initializers is the [Backend] of the initializers of one review: it stages the object, and calls the hosts of an initializer over
+// initializers is the [review.Backend] of the initializers of one review: it stages the object, and calls the hosts of an initializer over
 // streams if its route has a stream.
 type initializers struct{ run *run }
 
-// Start implements [Backend].
-func (s initializers) Start(ctx context.Context, b *CallSet, done func(i int, r review.Result)) (cancel func(i int)) {
+// Start implements [review.Backend].
+func (s initializers) Start(ctx context.Context, b *review.CallSet, done func(i int, r review.Result)) (cancel func(i int)) {
 	x := s.run
 	if x.hold == nil {
 		hold, err := x.dispatcher.options.Stager.Stage(x.request)

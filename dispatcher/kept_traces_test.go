@@ -28,7 +28,7 @@ func keeping(t *testing.T, sampler trace.Sampler, took time.Duration, result rev
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: s, Clusters: s, Slow: dispatcher.DefaultSlow,
 		TracerProvider: trace.NewTracerProvider(trace.WithSampler(sampler)), KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
-		Streams: start(func(_ context.Context, _ *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+		Streams: start(func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 			time.AfterFunc(took, func() { done(0, result) })
 			return func(int) {}
 		}),

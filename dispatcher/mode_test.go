@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -47,7 +48,7 @@ func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
 	slices.SortFunc(c.Webhooks, func(a, b admissionregistrationv1.MutatingWebhook) int { return int(a.Name[0]) - int(b.Name[0]) })
 	snapshot, _ := match.Compile(in)
 	m := newMeshOf(t, snapshot, static{snapshot: snapshot}, func(o *dispatcher.Options) {
-		o.Capacity, _ = o.Streams.(dispatcher.Capacity)
+		o.Capacity, _ = o.Streams.(review.Capacity)
 	})
 	seen := modes{seen: map[string][]hostv1.Mode{}}
 	m.host("one", func(h *hostsdk.Host) {

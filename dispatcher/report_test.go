@@ -50,7 +50,7 @@ func watch(t *testing.T, snapshot *match.Snapshot, result review.Result) watched
 		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Metrics: w.metrics,
 		TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(w.spans)),
 		Logger:         slog.New(slog.NewTextHandler(w.log, nil)),
-		Streams: start(func(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+		Streams: start(func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 			for i := range b.Calls {
 				done(i, result)
 			}

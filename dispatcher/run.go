@@ -213,7 +213,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 	if calls[0].Hook.Route.Stream {
 		x.encode(v)
 	}
-	set := &CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
+	set := &review.CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
 	begun := time.Now()
 	for i, c := range calls {
 		span := x.dispatcher.metrics.beginCall(ctx, x.span, x.request, c.Call)

@@ -17,14 +17,14 @@ import (
 )
 
 // start is a backend.
-type start func(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int)
+type start func(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int)
 
-func (s start) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func (s start) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	return s(ctx, b, done)
 }
 
 // over makes a dispatcher whose hooks are served by a backend.
-func over(t *testing.T, snapshot *match.Snapshot, backend dispatcher.Backend) (*dispatcher.Dispatcher, *prometheus.Registry) {
+func over(t *testing.T, snapshot *match.Snapshot, backend review.Backend) (*dispatcher.Dispatcher, *prometheus.Registry) {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	d, err := dispatcher.New(dispatcher.Options{
@@ -43,7 +43,7 @@ func TestAVerdictThatIsThereCountsHoweverLateItIsRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				validating, mutating := []hook{{name: "v.test.dev", ignore: true}}, []hook{{name: "m.test.dev", ignore: true}}
 				d, _ := over(t, compile(t, validating, mutating), start(
-					func(ctx context.Context, _ *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+					func(ctx context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 						done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{}})
 						<-ctx.Done()
 						return func(int) {}
@@ -63,7 +63,7 @@ func TestAReviewThatNobodyWaitsForIsNotJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cancelled := make(chan int, 1)
 		d, _ := over(t, compile(t, []hook{{name: "a.test.dev"}}, nil), start(
-			func(_ context.Context, _ *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+			func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 				return func(i int) {
 					done(i, review.Fail(review.FailureCancelled, "cancelled"))
 					cancelled <- i
@@ -100,7 +100,7 @@ func TestEveryCallThatFailsOpenIsCounted(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d, metrics := over(t, snapshot, start(
-				func(_ context.Context, _ *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+				func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 					done(0, test.result)
 					return func(int) {}
 				}))
@@ -196,7 +196,7 @@ func TestTheTimeOfAHookBeginsWithItsCall(t *testing.T) {
 				k := slow{static{snapshot: snapshot}, takes}
 				var has time.Duration
 				d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: start(
-					func(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+					func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 						has = time.Until(b.Calls[0].Deadline)
 						done(0, review.Result{Verdict: &admissionv1.AdmissionResponse{Allowed: true}})
 						return func(int) {}

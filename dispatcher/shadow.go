@@ -196,7 +196,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	if s.Hook.Route.Stream && version.body.Len() == 0 {
 		version.body = wire.EncodeBody(version.message, trace.SpanContextFromContext(ctx))
 	}
-	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &CallSet{
+	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &review.CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
 	}, func(_ int, r review.Result) {
 		select {

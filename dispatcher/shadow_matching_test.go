@@ -34,7 +34,7 @@ func TestNobodyWaitsForTheMatchingOfAHookInShadow(t *testing.T) {
 			begun, asked := time.Now(), []string(nil)
 			k := silent{static{snapshot: snapshot}}
 			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: start(
-				func(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+				func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 					for i, call := range b.Calls {
 						asked = append(asked, call.Hook.ID.Name+" after "+time.Since(begun).String())
 						done(i, review.Result{Verdict: &admissionv1.AdmissionResponse{}})

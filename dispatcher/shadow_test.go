@@ -29,7 +29,7 @@ import (
 
 // asked is a call set that a backend was handed.
 type asked struct {
-	*dispatcher.CallSet
+	*review.CallSet
 
 	done      func(int, review.Result)
 	cancelled []bool
@@ -42,7 +42,7 @@ type deaf struct {
 	beat func() // before a call set with calls in shadow is taken
 }
 
-func (d *deaf) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func (d *deaf) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	a := &asked{CallSet: b, done: done, cancelled: make([]bool, len(b.Calls))}
 	d.mu.Lock()
 	d.all = append(d.all, a)

@@ -25,7 +25,7 @@ import (
 )
 
 // takes is a backend whose hooks take as long as the first label of their names says.
-func takes(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func takes(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	for i, c := range b.Calls {
 		d, _ := time.ParseDuration(strings.Split(c.Hook.ID.Name, ".")[0])
 		time.AfterFunc(d, func() {

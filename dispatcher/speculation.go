@@ -20,7 +20,7 @@ const (
 // replica, if the hooks before them rarely change the object. It learns the change rates from all calls that count, so
 // that no trial calls are needed. All methods may be called concurrently.
 type speculator struct {
-	capacity Capacity // nil: no speculation
+	capacity review.Capacity // nil: no speculation
 	latest   atomic.Pointer[changeRates]
 }
 
@@ -31,7 +31,7 @@ type changeRates struct {
 	rates    []atomic.Uint32 // float32 bits, by Hook.Ordinal; nil if no route of the snapshot speculates
 }
 
-// ratesOf returns the change rates of a snapshot; nil without a Capacity. A new snapshot takes over the rates of hooks that
+// ratesOf returns the change rates of a snapshot; nil without a capacity. A new snapshot takes over the rates of hooks that
 // the one before it had.
 func (s *speculator) ratesOf(snapshot *match.Snapshot) *changeRates {
 	if s.capacity == nil {

@@ -27,13 +27,13 @@ func (idle) Spare(*match.Hook, review.Mode, string) bool { return true }
 
 // recorder is a backend that remembers the batches that it was given.
 type recorder struct {
-	dispatcher.Backend
+	review.Backend
 
 	mu      sync.Mutex
 	batches [][]review.Call
 }
 
-func (r *recorder) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func (r *recorder) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	r.mu.Lock()
 	r.batches = append(r.batches, b.Calls)
 	r.mu.Unlock()

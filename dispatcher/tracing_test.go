@@ -66,7 +66,7 @@ func TestNoTimeOfAReviewIsWithoutAName(t *testing.T) {
 		d, err := dispatcher.New(dispatcher.Options{
 			Snapshots: s, Clusters: s, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
 			Codec: func(of conversion.Allowance) chain.Codec { return slowCodec{conversion.Raw{Allowance: of}} },
-			Streams: start(func(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+			Streams: start(func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 				time.AfterFunc(23*time.Millisecond, func() { done(0, labelled(b.Calls[0].Hook.ID.Name)) })
 				return func(int) {}
 			}),
@@ -173,7 +173,7 @@ func TestASpanSaysWhereTheTimeOfACallWent(t *testing.T) {
 		}
 		snapshot, _ := match.Compile(in)
 		s := static{snapshot: snapshot}
-		answers := start(func(_ context.Context, _ *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+		answers := start(func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 			timing := review.Timing{Queued: time.Second, Wire: 2 * time.Second, Instance: instance}
 			if in.Routes != nil {
 				timing.Host = 3 * time.Second
@@ -244,7 +244,7 @@ func TestTheSamplerIsAskedOnceInAProcess(t *testing.T) {
 			d, err := dispatcher.New(dispatcher.Options{
 				Snapshots: s, Clusters: s,
 				TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans), trace.WithSampler(trace.AlwaysSample())),
-				Streams: start(func(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+				Streams: start(func(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 					sent = oteltrace.SpanContextFromContext(ctx)
 					return atOnce{&admissionv1.AdmissionResponse{Allowed: true}}.Start(ctx, b, done)
 				}),

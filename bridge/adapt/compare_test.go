@@ -31,7 +31,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/adapt/remote"
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -193,7 +192,7 @@ func (x *comparison) direct(as hostedAs, request *admissionv1.AdmissionRequest) 
 		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authorityOf(x.server)},
 	}
 	results := make(chan review.Result, 2)
-	x.client.Start(x.t.Context(), &dispatcher.CallSet{
+	x.client.Start(x.t.Context(), &review.CallSet{
 		Request: request, Calls: []review.Call{{Hook: hook, Deadline: time.Now().Add(patience)}},
 	}, func(_ int, r review.Result) { results <- r })
 	return <-results

@@ -20,7 +20,6 @@ import (
 	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -75,7 +74,7 @@ func forBatches(b *testing.B, prepare func(b *testing.B, r *admissionv1.Admissio
 func batches(b *testing.B, c *Client, h *match.Hook, r *admissionv1.AdmissionRequest) func() {
 	results := make(chan review.Result, hooksOfABatch)
 	return func() {
-		batch := &dispatcher.CallSet{Request: r}
+		batch := &review.CallSet{Request: r}
 		for range hooksOfABatch {
 			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 		}

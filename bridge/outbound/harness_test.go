@@ -20,7 +20,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -209,8 +208,8 @@ func createWidget() *admissionv1.AdmissionRequest {
 }
 
 // batch is a review for hooks that have patience.
-func batch(hooks ...*match.Hook) *dispatcher.CallSet {
-	b := &dispatcher.CallSet{Request: createWidget()}
+func batch(hooks ...*match.Hook) *review.CallSet {
+	b := &review.CallSet{Request: createWidget()}
 	for _, h := range hooks {
 		b.Calls = append(b.Calls, review.Call{Hook: h, Deadline: time.Now().Add(patience)})
 	}
@@ -230,7 +229,7 @@ type delivered struct {
 	r review.Result
 }
 
-func start(t testing.TB, c *Client, b *dispatcher.CallSet) *flight {
+func start(t testing.TB, c *Client, b *review.CallSet) *flight {
 	t.Helper()
 	f := &flight{t: t, results: make(chan delivered, 2*len(b.Calls)), left: len(b.Calls)}
 	f.cancel = c.Start(t.Context(), b, func(i int, r review.Result) { f.results <- delivered{i, r} })

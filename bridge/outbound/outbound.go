@@ -10,7 +10,7 @@
 //   - A hook that points at kubernetes.default.svc is never called with the credentials of this process.
 //   - Addresses of this machine and link-local ones are refused unless the operator has named their network: see [Options.Networks].
 //
-// A [Client] is the [dispatcher.Backend] of these hooks. The review is written once for all hooks of a call set that take the
+// A [Client] is the [review.Backend] of these hooks. The review is written once for all hooks of a call set that take the
 // same version; objects are sent from where they lie in the body of the caller. Each call has a goroutine, which ends with
 // the call; [Client.Close] waits for all of them and closes every connection.
 package outbound
@@ -32,7 +32,6 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -98,7 +97,7 @@ type Client struct {
 	metrics     *instrumentation
 }
 
-var _ dispatcher.Backend = (*Client)(nil)
+var _ review.Backend = (*Client)(nil)
 
 // New makes a client. It does no I/O. Its owner closes it.
 func New(o Options) (*Client, error) {
@@ -117,8 +116,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Start implements [dispatcher.Backend]: each call gets a goroutine, as long as there are not too many.
-func (c *Client) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+// Start implements [review.Backend]: each call gets a goroutine, as long as there are not too many.
+func (c *Client) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	calls := make([]call, len(b.Calls))
 	encoded, now := jsonreview.New(b.Request), time.Now()
 	for i := range calls {

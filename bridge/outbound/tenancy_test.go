@@ -15,12 +15,12 @@ import (
 	k8sv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // reviewOf is a review of a cluster, whose namespace has its name, for hooks that are each called so often.
-func reviewOf(cluster string, times int, hooks ...*match.Hook) *dispatcher.CallSet {
+func reviewOf(cluster string, times int, hooks ...*match.Hook) *review.CallSet {
 	b := batch(slices.Repeat(hooks, times)...)
 	b.Request.Cluster, b.Request.Namespace = cluster, cluster
 	return b

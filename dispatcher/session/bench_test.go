@@ -16,7 +16,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -63,7 +62,7 @@ func fanOut(b *testing.B, size, hosts int) {
 	}
 	done := make(chan review.Result, hosts)
 	for b.Loop() {
-		batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
+		batch := &review.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 		for _, h := range snapshot.Hooks() {
 			batch.Calls = append(batch.Calls, review.Call{Hook: h, Deadline: time.Now().Add(time.Minute)})
 		}

@@ -158,7 +158,7 @@ func (h *history) audit(s *hostSession) {
 // counting checks that calls end once.
 type counting struct{ h *history }
 
-func (c counting) Start(ctx context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+func (c counting) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	ended := make([]atomic.Bool, len(b.Calls))
 	c.h.calls.Add(int64(len(ended)))
 	for _, s := range c.h.registry.all() {

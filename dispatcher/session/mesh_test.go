@@ -22,7 +22,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -160,7 +159,7 @@ func (m *mesh) startFor(long time.Duration, names ...string) *results {
 	m.t.Helper()
 	out := &results{t: m.t, byHook: map[string]review.Result{}, cancel: map[string]func(){}}
 	request := &admissionv1.AdmissionRequest{Uid: "u", Cluster: m.cluster, Object: &admissionv1.Object{Raw: []byte(`{"kind":"Pod"}`)}}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
+	batch := &review.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 	for _, name := range names {
 		i := slices.IndexFunc(m.snapshot.Hooks(), func(h *match.Hook) bool { return h.ID.Name == name })
 		batch.Calls = append(batch.Calls, review.Call{

@@ -26,7 +26,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
@@ -50,7 +49,7 @@ type Options struct {
 	Beat func(now time.Time, since time.Duration)
 }
 
-// Registry holds the sessions of one dispatcher and carries calls to them. It is a [dispatcher.Backend], and safe for
+// Registry holds the sessions of one dispatcher and carries calls to them. It is a [review.Backend], and safe for
 // concurrent use. [Registry.Run] has to be running: it ends silent sessions, and calls that have waited for too long.
 type Registry struct {
 	id      string
@@ -72,8 +71,8 @@ type Registry struct {
 }
 
 var (
-	_ dispatcher.Backend  = (*Registry)(nil)
-	_ dispatcher.Capacity = (*Registry)(nil)
+	_ review.Backend  = (*Registry)(nil)
+	_ review.Capacity = (*Registry)(nil)
 )
 
 // New makes a registry without hooks.
@@ -165,12 +164,12 @@ func (r *Registry) all() []*hostSession {
 	return out
 }
 
-// Start implements [dispatcher.Backend].
-func (r *Registry) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+// Start implements [review.Backend].
+func (r *Registry) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	return pool.Start(b, r.hooks.Load(), r.metrics.hedges, done)
 }
 
-// Spare implements [dispatcher.Capacity].
+// Spare implements [review.Capacity].
 func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
 	p := r.hooks.Load().Pool(h)
 	return p != nil && p.HasSpare(mode, cluster)

@@ -14,7 +14,6 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -395,7 +394,7 @@ func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
 func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 2}, "a")
-		start := func() (weak.Pointer[dispatcher.CallSet], func(int)) {
+		start := func() (weak.Pointer[review.CallSet], func(int)) {
 			batch := m.call()
 			return weak.Make(batch), m.registry.Start(t.Context(), batch, func(int, review.Result) {})
 		}

@@ -8,7 +8,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -30,8 +29,8 @@ func alive(d time.Duration, hosts ...*host) {
 }
 
 // call is a call of the first hook of the snapshot.
-func (m *mesh) call() *dispatcher.CallSet {
-	return &dispatcher.CallSet{
+func (m *mesh) call() *review.CallSet {
+	return &review.CallSet{
 		Request: &admissionv1.AdmissionRequest{},
 		Calls:   []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(10 * time.Second)}},
 	}

@@ -24,7 +24,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -109,7 +108,7 @@ func (m *mesh) ask(bytesOfObject int) (result <-chan review.Result, cancel func(
 // askAbout starts a review of the first hook about an object.
 func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func(int)) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
-	batch := &dispatcher.CallSet{
+	batch := &review.CallSet{
 		Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}),
 		Calls: []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}

@@ -45,11 +45,11 @@ func layerEdges() []archtest.Edges {
 			From:     []string{"./dispatcher", "./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
 			Deny:     []string{"./dispatcher/session/..."},
 			Indirect: true,
-			Reason:   "how hosts are reached is behind the dispatcher's Backend and Router",
+			Reason:   "how hosts are reached is behind review.Backend",
 		},
 		{
 			From:     []string{"./dispatcher/session/hedge"},
-			Deny:     []string{"./dispatcher", "./dispatcher/session", "./internal/wire"},
+			Deny:     []string{"./dispatcher/session", "./dispatcher/session/pool", "./dispatcher/session/stream"},
 			Indirect: true,
 			Reason:   "hedging decorates attempts by an interface of its own, and the sessions implement it",
 		},
@@ -60,10 +60,14 @@ func layerEdges() []archtest.Edges {
 			Reason:   "a session knows neither hooks' replicas nor other sessions: calls come as tickets, and a sink takes what happens",
 		},
 		{
-			From:     []string{"./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
+			From: []string{
+				"./dispatcher/chain/...", "./dispatcher/fairqueue/...", "./dispatcher/latency/...", "./dispatcher/match/...", "./dispatcher/memory/...",
+				"./dispatcher/periods/...", "./dispatcher/review/...", "./dispatcher/session/...", "./dispatcher/shadow/...", "./bridge/outbound/...",
+				"./internal/inprocess",
+			},
 			Deny:     []string{"./dispatcher"},
 			Indirect: true,
-			Reason:   "the pure cores stand below the dispatcher that drives them",
+			Reason:   "the cores and the backends stand below the dispatcher that drives them: they share dispatcher/review",
 		},
 		{
 			From:     []string{"./dispatcher/match/...", "./dispatcher/review/..."},

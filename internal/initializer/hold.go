@@ -63,7 +63,7 @@ type call struct {
 // order, as match.HookID.Pending has them; at least one. Neither side changes calls, object and pending afterwards. Start never blocks.
 //
 // With ask, the hosts of the initializers are asked over streams once the object is staged: ask has the contract of
-// dispatcher.Backend.Start for the call with an index. Without, a controller acts through InitializerService, and there is one call. In both
+// review.Backend.Start for the call with an index. Without, a controller acts through InitializerService, and there is one call. In both
 // cases the calls end when an initializer refuses the object, and when the object is deleted.
 //
 // done is called exactly once for each call, from any goroutine, and never blocks. The returned function cancels a call: done is called before

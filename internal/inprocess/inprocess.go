@@ -11,7 +11,6 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -33,7 +32,7 @@ type Backend struct {
 	running sync.WaitGroup
 }
 
-var _ dispatcher.Backend = (*Backend)(nil)
+var _ review.Backend = (*Backend)(nil)
 
 // New makes a backend of handlers by the name of their hook. The map belongs to it from now on.
 func New(handlers map[string]Handler) *Backend {
@@ -46,8 +45,8 @@ func NewFunc(find Find) *Backend { return &Backend{find: find} }
 // Wait returns when no handler runs any more.
 func (b *Backend) Wait() { b.running.Wait() }
 
-// Start implements [dispatcher.Backend]: each call gets a goroutine.
-func (b *Backend) Start(ctx context.Context, set *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+// Start implements [review.Backend]: each call gets a goroutine.
+func (b *Backend) Start(ctx context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
 	calls := make([]call, len(set.Calls))
 	for i := range set.Calls {
 		deadlined, cancel := context.WithDeadline(context.WithoutCancel(ctx), set.Calls[i].Deadline)

@@ -14,7 +14,6 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
@@ -23,8 +22,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // one is a call set with one call of hook "h".
-func one() *dispatcher.CallSet {
-	return &dispatcher.CallSet{Calls: []review.Call{{
+func one() *review.CallSet {
+	return &review.CallSet{Calls: []review.Call{{
 		Hook: &match.Hook{ID: match.HookID{Name: "h"}}, Deadline: time.Now().Add(time.Second),
 	}}}
 }

@@ -10,7 +10,6 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
@@ -19,14 +18,14 @@ import (
 
 // waitingTicket is a ticket of a cluster.
 func waitingTicket(cluster string) *ticket {
-	batch := &dispatcher.CallSet{
+	batch := &review.CallSet{
 		Request: &admissionv1.AdmissionRequest{Cluster: cluster}, Calls: []review.Call{{Hook: &match.Hook{}}},
 	}
 	return ticketOf(batch)
 }
 
 // ticketOf is a ticket of the first call of a call set, whose result is lost.
-func ticketOf(b *dispatcher.CallSet) *ticket {
+func ticketOf(b *review.CallSet) *ticket {
 	return &ticket{done: func(int, review.Result) {}, request: b.Request, call: &b.Calls[0], body: stream.NewBody(b)}
 }
 

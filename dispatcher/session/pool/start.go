@@ -3,7 +3,6 @@ package pool
 import (
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
@@ -18,7 +17,7 @@ type Hooks interface {
 
 // Start places the calls of a call set. Each one ends with done, once; the returned function cancels one of them. hedges counts second
 // attempts.
-func Start(b *dispatcher.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
+func Start(b *review.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
 	now := time.Now()
 	tickets := make([]ticket, len(b.Calls))
 	var few [8]*ticket // on the stack, unless there are more

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -107,7 +106,7 @@ func TestTheBooksOfSlotsAreRight(t *testing.T) {
 			if n == 0 {
 				return
 			}
-			b := &dispatcher.CallSet{Request: &admissionv1.AdmissionRequest{Cluster: cluster}}
+			b := &review.CallSet{Request: &admissionv1.AdmissionRequest{Cluster: cluster}}
 			frame := make([]*ticket, n)
 			for i := range frame {
 				b.Calls = append(b.Calls, review.Call{Hook: &match.Hook{}, Deadline: epoch.Add(time.Duration(r.IntN(40)) * time.Second)})

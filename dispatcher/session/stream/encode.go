@@ -9,7 +9,6 @@ import (
 
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -64,7 +63,7 @@ type Body struct {
 }
 
 // NewBody makes the body of a batch.
-func NewBody(b *dispatcher.CallSet) *Body {
+func NewBody(b *review.CallSet) *Body {
 	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation}
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p

@@ -16,7 +16,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -37,7 +36,7 @@ func randomFrame(r *rand.Rand) (*reviewFrame, *hostv1.Review) {
 	}
 	request := &admissionv1.AdmissionRequest{Uid: text(40), Object: &admissionv1.Object{Raw: []byte(text(400_000))}}
 	parent := span()
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, parent)}
+	batch := &review.CallSet{Request: request, Body: wire.EncodeBody(request, parent)}
 	f := &reviewFrame{id: r.Uint64() >> r.IntN(64), body: NewBody(batch)}
 	want := &hostv1.Review{CallId: f.id, Request: request}
 	if parent.IsValid() {
@@ -161,7 +160,7 @@ func TestABodyIsNotCopiedIntoFrames(t *testing.T) {
 	t.Parallel()
 	object := bytes.Repeat([]byte("x"), 1<<20)
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: object}}
-	batch := &dispatcher.CallSet{
+	batch := &review.CallSet{
 		Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}),
 		Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 	}

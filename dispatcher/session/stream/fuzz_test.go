@@ -10,7 +10,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -118,7 +117,7 @@ func (w *fuzzWorld) submit(n int) {
 	if n%3 == 0 { // too large for one frame
 		request.Object = &admissionv1.Object{Raw: make([]byte, MaxWholeBytes)}
 	}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Calls: make([]review.Call, n)}
+	batch := &review.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Calls: make([]review.Call, n)}
 	tickets := make([]*ticket, n)
 	for i := range tickets {
 		batch.Calls[i].Hook, batch.Calls[i].Deadline = &match.Hook{}, w.now.Add(time.Duration(n)*TickInterval)

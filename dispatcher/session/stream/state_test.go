@@ -17,7 +17,6 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -191,7 +190,7 @@ func (w *stateWorld) flags() string {
 // submit puts calls with the given names into one frame, about an object of so many bytes.
 func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 	request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, bytes)}}
-	batch := &dispatcher.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
+	batch := &review.CallSet{Request: request, Body: wire.EncodeBody(request, trace.SpanContext{})}
 	var tickets []*ticket
 	for _, name := range args {
 		if len(name.Vals) > 0 {
@@ -291,7 +290,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 	for _, size := range []int{10, 2 * MaxWholeBytes} {
 		_, lease := leased(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
-		k := &ticket{batch: &dispatcher.CallSet{
+		k := &ticket{batch: &review.CallSet{
 			Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Reservation: lease,
 			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}

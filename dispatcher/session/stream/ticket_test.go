@@ -4,13 +4,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
 // ticket is a call of a batch, each with a body of its own.
 type ticket struct {
-	batch *dispatcher.CallSet
+	batch *review.CallSet
 	index int
 	begun time.Time
 	ended atomic.Bool

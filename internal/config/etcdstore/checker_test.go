@@ -73,8 +73,8 @@ func (u unknown) Cluster(string) match.Cluster { return u }
 // telling is a backend whose hooks let everything pass, and say who they are.
 type telling struct{}
 
-// Start implements [dispatcher.Backend].
-func (telling) Start(_ context.Context, b *dispatcher.CallSet, done func(int, review.Result)) func(int) {
+// Start implements [review.Backend].
+func (telling) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	for i, call := range b.Calls {
 		done(i, review.Result{Verdict: &admissionv1.AdmissionResponse{
 			Uid: b.Request.GetUid(), Allowed: true, Warnings: []string{"hook=" + call.Hook.ID.Name},
