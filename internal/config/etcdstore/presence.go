@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 )
@@ -32,120 +33,6 @@ const (
 	requestTimeout = 2 * time.Second
 )
 
-// Status is the report of a dispatcher about itself.
-type Status struct {
-	// ID is the dispatcher's, unique per process start.
-	ID string `json:"id"`
-	// HostAddresses are where hosts reach it, host:port, best first; none without --advertise-hosts.
-	HostAddresses []string `json:"hostAddresses,omitempty"`
-	// Version is that of the program.
-	Version string `json:"version"`
-	// Digest names the configuration of new reviews, and Sources its revision in each source.
-	Digest  string            `json:"digest"`
-	Sources map[string]string `json:"sources"`
-	// Held is the oldest revision of etcd that a running review uses.
-	Held int64 `json:"held"`
-	// Begun is when the oldest of the listings began that show the configuration to be in force.
-	Begun time.Time `json:"begun"`
-	// Judging is false while Begun is too long ago.
-	Judging bool `json:"judging"`
-	// Diverging lists the objects, as KIND/NAME, whose older version is in force here.
-	Diverging []string `json:"diverging,omitempty"`
-	// MaxAge is the largest maximum age of the configuration for any cluster; zero is the default. The lease covers it.
-	MaxAge time.Duration `json:"maxAge,omitzero"`
-	// Pending lists hooks that wait for a host, up to a limit.
-	Pending []PendingHook `json:"pending,omitempty"`
-	// Unserved lists hooks that no host of this dispatcher serves, up to a limit; UnservedMore is the number of the others.
-	Unserved     []HookName `json:"unserved,omitempty"`
-	UnservedMore int        `json:"unservedMore,omitempty"`
-	// EntryDrifts lists the clusters whose entries were generated from another configuration than the one in force here, up to a
-	// limit.
-	EntryDrifts []EntryDrift `json:"entryDrifts,omitempty"`
-	// EntriesUnseen lists the clusters whose entries the mesh does not keep, and that have hooks, by whose entries no review has come here for
-	// a while, up to a limit.
-	EntriesUnseen []string `json:"entriesUnseen,omitempty"`
-	// EntriesBehind lists the clusters whose entries the mesh keeps, and that this dispatcher does not know to be those of the
-	// configuration in force here, or to be those by which the API servers of the cluster call, up to a limit. Those that failed are last.
-	EntriesBehind []EntriesBehind `json:"entriesBehind,omitempty"`
-	// EntriesBehindMore names the other such clusters.
-	EntriesBehindMore []string `json:"entriesBehindMore,omitempty"`
-	// EntriesWider lists the clusters whose entries bring more requests than planned, up to a limit.
-	EntriesWider []EntriesWider `json:"entriesWider,omitempty"`
-	// Follows describes the clusters whose webhook configurations this dispatcher follows.
-	Follows []Follow `json:"follows,omitempty"`
-	// StaleUntil is the end of a permit to judge by a stale configuration; zero without one.
-	StaleUntil time.Time `json:"staleUntil,omitzero"`
-	// Said is when the report was written.
-	Said time.Time `json:"said"`
-}
-
-// HookName names a hook in a status.
-type HookName struct {
-	// Object is the configuration, as KIND/NAME, and Hook the name of the hook.
-	Object string `json:"object"`
-	Hook   string `json:"hook"`
-}
-
-// Follow describes how far the webhook configurations of a cluster are followed.
-type Follow struct {
-	// Cluster is its name.
-	Cluster string `json:"cluster"`
-	// Followed is how many are called by the mesh alone.
-	Followed int `json:"followed"`
-	// Others lists those that are not, up to a limit; OthersMore is the number of the rest.
-	Others     []FollowedObject `json:"others,omitempty"`
-	OthersMore int              `json:"othersMore,omitempty"`
-	// Error is the reason why none is followed; empty if the dispatcher follows.
-	Error string `json:"error,omitempty"`
-}
-
-// FollowedObject is an object of a cluster that its API server calls.
-type FollowedObject struct {
-	// Object is KIND/NAME in the cluster.
-	Object string `json:"object"`
-	// Waiting is whether the mesh is on its way to follow it, or to end that. Otherwise there is something to mend.
-	Waiting bool `json:"waiting,omitempty"`
-	// Message is the reason.
-	Message string `json:"message"`
-}
-
-// EntryDrift describes how the entries of a cluster differ from the configuration.
-type EntryDrift struct {
-	// Cluster is its name.
-	Cluster string `json:"cluster"`
-	// Unplanned lists hooks that the entries were not generated from, up to a limit; UnplannedMore is the number of the others.
-	Unplanned     []HookName `json:"unplanned,omitempty"`
-	UnplannedMore int        `json:"unplannedMore,omitempty"`
-	// Gone is the number of hooks that the entries were generated from and that have changed or gone.
-	Gone int `json:"gone,omitempty"`
-	// Bypass reports whether they were generated without the bypass of the cluster, or with another one.
-	Bypass bool `json:"bypass,omitempty"`
-}
-
-// EntriesBehind explains why the entries of a cluster are not those of the configuration.
-type EntriesBehind struct {
-	// Cluster is its name.
-	Cluster string `json:"cluster"`
-	// Message is the reason.
-	Message string `json:"message"`
-	// Failed is whether the last attempt has failed. Otherwise the mesh is about to write them.
-	Failed bool `json:"failed,omitempty"`
-	// Unread is whether this dispatcher has not read them yet, so that it does not know which hooks they lack.
-	Unread bool `json:"unread,omitempty"`
-	// Lacking lists the configurations, as KIND/NAME, with hooks whose requests the entries may not bring, up to a limit; LackingMore is the
-	// number of the others.
-	Lacking     []string `json:"lacking,omitempty"`
-	LackingMore int      `json:"lackingMore,omitempty"`
-}
-
-// EntriesWider says why the entries of a cluster bring more requests than planned.
-type EntriesWider struct {
-	// Cluster is its name.
-	Cluster string `json:"cluster"`
-	// Message is the reason, for one of the objects.
-	Message string `json:"message"`
-}
-
 // The reasons of a pending hook.
 const (
 	// PendingNobody: no route grants the hook to a host.
@@ -159,16 +46,6 @@ const (
 	// PendingReady: a host is ready, and the store does not have that yet.
 	PendingReady = "HostReady"
 )
-
-// PendingHook is a hook that is not in rotation yet.
-type PendingHook struct {
-	// Object is the configuration, as KIND/NAME, and Hook the name of the hook.
-	Object string `json:"object"`
-	Hook   string `json:"hook"`
-	// Reason is one of the Pending constants, and Message the same for people.
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
 
 // PresenceOptions configure a Presence.
 type PresenceOptions struct {
@@ -186,9 +63,9 @@ type Presence struct {
 	said    string // the status that was written last; owned by the goroutine of Run
 
 	mu       sync.Mutex
-	next     *Status       // to be written
-	until    time.Time     // end of the lease under which the status is written; zero while there is none
-	extended chan struct{} // closed when until changes
+	next     *configv1.DispatcherReport // to be written
+	until    time.Time                  // end of the lease under which the status is written; zero while there is none
+	extended chan struct{}              // closed when until changes
 
 	news chan struct{} // holds one token while next has to be written
 	ttl  atomic.Int64  // of the lease, in ns
@@ -206,13 +83,13 @@ func (s *Store) Presence(o PresenceOptions) (*Presence, error) {
 }
 
 // LeaseCoverage is the maximum age of a configuration for which other dispatchers still count this one as alive. It grows with
-// Status.MaxAge once etcd has granted a longer lease. It never shrinks, since others may have seen the longer one.
+// max_configuration_age once etcd has granted a longer lease. It never shrinks, since others may have seen the longer one.
 func (p *Presence) LeaseCoverage() time.Duration { return time.Duration(p.ttl.Load()) / leasePerAge }
 
-// Tell replaces the status. It does not wait for etcd.
-func (p *Presence) Tell(status Status) {
+// Tell replaces the report, which nothing changes any more. Its status has the ID of the options. Tell does not wait for etcd.
+func (p *Presence) Tell(report *configv1.DispatcherReport) {
 	p.mu.Lock()
-	p.next = &status
+	p.next = report
 	p.mu.Unlock()
 	p.rewrite()
 }
@@ -303,10 +180,7 @@ func (p *Presence) neededTTL() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ttl := time.Duration(p.ttl.Load())
-	if p.next != nil {
-		ttl = max(ttl, leasePerAge*p.next.MaxAge)
-	}
-	return ttl
+	return max(ttl, leasePerAge*p.next.GetMaxConfigurationAge().AsDuration())
 }
 
 // beginLease writes the status under a new lease.
@@ -377,15 +251,14 @@ func (p *Presence) renew(ctx context.Context, held lease) (lease, error) {
 // write writes the status, if there is one, under a lease.
 func (p *Presence) write(ctx context.Context, held lease) error {
 	p.mu.Lock()
-	status := p.next
+	report := p.next
 	p.mu.Unlock()
-	if status == nil {
+	if report == nil {
 		return nil
 	}
-	status.ID = p.options.ID
-	value, err := json.Marshal(status)
+	value, err := encodeReport(report)
 	if err != nil {
-		return fmt.Errorf("a status that cannot be stored: %w", err)
+		return fmt.Errorf("a report that cannot be stored: %w", err)
 	}
 	p.said = string(value)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -414,13 +287,19 @@ func (p *Presence) revoke(ctx context.Context, lease clientv3.LeaseID) {
 	_, _ = p.store.leases.Revoke(ctx, lease)
 }
 
-// Dispatchers returns the status of each live dispatcher, in the order of their ids.
-func (s *Store) Dispatchers(ctx context.Context) ([]Status, error) {
+// Dispatchers returns the report of each live dispatcher, in the order of their ids. Each has a status.
+func (s *Store) Dispatchers(ctx context.Context) ([]*configv1.DispatcherReport, error) {
 	answer, err := s.get(ctx, s.keys.dispatchers(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
-	return decodeAll[Status](answer, "the status of a dispatcher")
+	out := make([]*configv1.DispatcherReport, len(answer.Kvs))
+	for i, kv := range answer.Kvs {
+		if out[i], err = decodeReport(kv.Value); err != nil {
+			return nil, fmt.Errorf("etcd holds the report of a dispatcher in a form that cannot be read: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // decodeAll reads the JSON values of an answer.

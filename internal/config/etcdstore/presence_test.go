@@ -8,13 +8,20 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
+// judgesBy is the report of the dispatcher d1 that judges by a configuration.
+func judgesBy(digest string) *configv1.DispatcherReport {
+	return &configv1.DispatcherReport{Status: &configv1.DispatcherStatus{DispatcherId: "d1", Applied: &configv1.Revision{Digest: digest}}}
+}
+
 // dispatchers waits until they say what is wanted.
-func (e *etcd) dispatchers(wanted func([]etcdstore.Status) bool) {
+func (e *etcd) dispatchers(wanted func([]*configv1.DispatcherReport) bool) {
 	e.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -42,9 +49,9 @@ func TestADispatcherIsKnownWhileItLives(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = p.Run(ctx) })
 	for _, digest := range []string{"first", "second"} {
-		p.Tell(etcdstore.Status{Digest: digest})
-		e.dispatchers(func(all []etcdstore.Status) bool {
-			return len(all) == 1 && all[0].ID == "d1" && all[0].Digest == digest
+		p.Tell(judgesBy(digest))
+		e.dispatchers(func(all []*configv1.DispatcherReport) bool {
+			return len(all) == 1 && all[0].GetStatus().GetDispatcherId() == "d1" && all[0].GetStatus().GetApplied().GetDigest() == digest
 		})
 	}
 	leases, err := e.client.Leases(t.Context())
@@ -54,11 +61,13 @@ func TestADispatcherIsKnownWhileItLives(t *testing.T) {
 	if _, err := e.client.Revoke(t.Context(), leases.Leases[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	p.Tell(etcdstore.Status{Digest: "third"})
-	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 1 && all[0].Digest == "third" })
+	p.Tell(judgesBy("third"))
+	e.dispatchers(func(all []*configv1.DispatcherReport) bool {
+		return len(all) == 1 && all[0].GetStatus().GetApplied().GetDigest() == "third"
+	})
 	stop()
 	running.Wait()
-	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
+	e.dispatchers(func(all []*configv1.DispatcherReport) bool { return len(all) == 0 })
 }
 
 // A change waits for the dispatchers that are known: one that is not may judge by nothing that it lists.
@@ -86,7 +95,7 @@ func TestWhatADispatcherJudgesByIsListedOnceOthersKnowOfIt(t *testing.T) {
 	running.Go(func() { _ = p.Run(ctx) })
 	e.anyLease()
 	unannounced("while it has said nothing, under a lease")
-	p.Tell(etcdstore.Status{Digest: "first"})
+	p.Tell(judgesBy("first"))
 	if _, err := source.List(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -121,7 +130,7 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 			}
 		}
 	})
-	p.Tell(etcdstore.Status{Digest: "usual"})
+	p.Tell(judgesBy("usual"))
 	<-seen
 	if got := p.LeaseCoverage(); got != 5*time.Second {
 		t.Errorf("it covers %s", got)
@@ -130,9 +139,11 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 	for _, told := range []struct {
 		age, covers time.Duration
 	}{{time.Minute, time.Minute}, {0, time.Minute}, {2 * time.Minute, 2 * time.Minute}} {
-		p.Tell(etcdstore.Status{Digest: told.age.String(), MaxAge: told.age})
-		e.dispatchers(func(all []etcdstore.Status) bool {
-			return len(all) == 1 && all[0].Digest == told.age.String() && p.LeaseCoverage() == told.covers
+		report := judgesBy(told.age.String())
+		report.MaxConfigurationAge = durationpb.New(told.age)
+		p.Tell(report)
+		e.dispatchers(func(all []*configv1.DispatcherReport) bool {
+			return len(all) == 1 && all[0].GetStatus().GetApplied().GetDigest() == told.age.String() && p.LeaseCoverage() == told.covers
 		})
 		lease := e.lease(told.covers * 2)
 		for deadline := time.Now().Add(2 * time.Minute); before != lease && e.length(before) > 0; <-time.After(5 * time.Millisecond) {
@@ -144,7 +155,7 @@ func TestALeaseIsAsLongAsReviewsAreJudgedByAnOldConfiguration(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	e.dispatchers(func(all []etcdstore.Status) bool { return len(all) == 0 })
+	e.dispatchers(func(all []*configv1.DispatcherReport) bool { return len(all) == 0 })
 }
 
 // anyLease waits until there is a lease.
@@ -207,8 +218,10 @@ func TestWhatSomethingElseHasWrittenIsSaidAgain(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = p.Run(ctx) })
-	p.Tell(etcdstore.Status{Digest: "new"})
-	said := func(all []etcdstore.Status) bool { return len(all) == 1 && all[0].Digest == "new" }
+	p.Tell(judgesBy("new"))
+	said := func(all []*configv1.DispatcherReport) bool {
+		return len(all) == 1 && all[0].GetStatus().GetApplied().GetDigest() == "new"
+	}
 	e.dispatchers(said)
 	// A member that hung writes what it was asked to long ago.
 	if _, err := e.client.Put(ctx, etcdstore.DefaultPrefix+"dispatchers/d1", `{"id":"d1","digest":"old"}`); err != nil {

@@ -1,27 +1,33 @@
 package service_test
 
 import (
-	"encoding/json"
 	"slices"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
+// named is the status of a dispatcher that says nothing.
+func named(id string) *configv1.DispatcherStatus { return &configv1.DispatcherStatus{DispatcherId: id} }
+
 // hang is a dispatcher that says nothing more than what it said once. Its lease outlives the test unless die is called, which
 // revokes it, as etcd itself does with one that has lapsed.
-func (f *fixture) hang(id string, says etcdstore.Status) (die func()) {
+func (f *fixture) hang(id string, says *configv1.DispatcherReport) (die func()) {
 	f.t.Helper()
 	const seconds = 600
 	lease, err := f.client.Grant(f.t.Context(), seconds)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	says.ID = id
-	value, err := json.Marshal(says)
+	if says.Status == nil {
+		says.Status = &configv1.DispatcherStatus{}
+	}
+	says.Status.DispatcherId = id
+	value, err := protojson.Marshal(says)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -42,7 +48,7 @@ func TestAWaitNamesWhoHangsAndEndsWhenItsLeaseDoes(t *testing.T) {
 	first := number(f.applied("root", policy("p", "failurePolicy: Ignore")).GetRevision().GetSources()["etcd"])
 	one, _ := f.dispatcher("one")
 	two, _ := f.dispatcher("two")
-	die := f.hang("three", said(first, first))
+	die := f.hang("three", said("three", first, first))
 	next := f.applied("root", policy("p", "failurePolicy: Fail")).GetRevision()
 	second := number(next.GetSources()["etcd"])
 
@@ -52,8 +58,8 @@ func TestAWaitNamesWhoHangsAndEndsWhenItsLeaseDoes(t *testing.T) {
 		close(news)
 		ended <- err
 	}()
-	one.Tell(said(second, second))
-	two.Tell(said(second, second))
+	one.Tell(said("one", second, second))
+	two.Tell(said("two", second, second))
 	for r := range news {
 		if r.GetDone() {
 			t.Fatalf("it has ended while one hangs: %v", r)

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,13 +76,12 @@ func (m *meshState) effective(key config.Key, r *etcdstore.Record) *configv1.Con
 		return &configv1.Condition{Type: conditionEffective, Status: "Unknown", Reason: "NoDispatcher", Message: "no dispatcher says that it lives"}
 	}
 	var behind, diverging []string
-	for i := range m.dispatchers {
-		d := &m.dispatchers[i]
+	for _, d := range statusesOf(m.dispatchers) {
 		switch {
-		case slices.Contains(d.Diverging, key.String()):
-			diverging = append(diverging, d.ID)
-		case r != nil && !reached(d, r.Revision), r == nil && d.Digest != m.live.Digest:
-			behind = append(behind, d.ID)
+		case slices.Contains(d.GetDiverging(), key.String()):
+			diverging = append(diverging, d.GetDispatcherId())
+		case r != nil && !reached(d, r.Revision), r == nil && d.GetApplied().GetDigest() != m.live.Digest:
+			behind = append(behind, d.GetDispatcherId())
 		}
 	}
 	c := condition(conditionEffective, true, "Applied", "")
@@ -101,11 +99,20 @@ func (m *meshState) effective(key config.Key, r *etcdstore.Record) *configv1.Con
 }
 
 // reached reports whether a dispatcher uses a revision of etcd, or a later one, for new reviews.
-func reached(d *etcdstore.Status, revision int64) bool { return etcdRevision(d.Sources) >= revision }
+func reached(d *configv1.DispatcherStatus, revision int64) bool {
+	return etcdRevision(d.GetApplied().GetSources()) >= revision
+}
+
+// held returns the oldest revision of etcd that a review of a dispatcher uses; 0 if there is none.
+func held(d *configv1.DispatcherStatus) int64 { return parsedRevision(d.GetHeld()) }
 
 // etcdRevision returns the revision of etcd among those of all sources; 0 if there is none.
 func etcdRevision(sources map[string]string) int64 {
-	n, err := strconv.ParseInt(cmp.Or(sources[etcdstore.SourceName], "0"), 10, 64)
+	return parsedRevision(sources[etcdstore.SourceName])
+}
+
+func parsedRevision(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
 	}

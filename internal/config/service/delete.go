@@ -129,7 +129,7 @@ func (s *Service) sweepSome(ctx context.Context) (swept int, err error) {
 		return 0, err
 	}
 	e := st.newEdit("", s.now().UTC())
-	var dispatchers []etcdstore.Status
+	var dispatchers []*configv1.DispatcherReport
 	for key, r := range st.state.Records {
 		if !r.Removing || swept == sweptTogether {
 			continue
@@ -154,11 +154,8 @@ func (s *Service) sweepSome(ctx context.Context) (swept int, err error) {
 }
 
 // released reports whether every live dispatcher uses a revision, and none uses an earlier one for a review.
-func released(all []etcdstore.Status, revision int64) bool {
-	for i := range all {
-		if !reached(&all[i], revision) || all[i].Held < revision {
-			return false
-		}
-	}
-	return true
+func released(all []*configv1.DispatcherReport, revision int64) bool {
+	return !slices.ContainsFunc(all, func(d *configv1.DispatcherReport) bool {
+		return !reached(d.GetStatus(), revision) || held(d.GetStatus()) < revision
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -39,10 +38,10 @@ func (m *meshState) entriesWider(key config.Key) (found config.Problems) {
 	if key.Kind != kinds.ClusterKind {
 		return nil
 	}
-	for i := range m.dispatchers {
-		for _, w := range m.dispatchers[i].EntriesWider {
-			finding := config.Problem{Severity: match.SeverityWarning, Code: CodeEntriesWider, Key: key, Message: w.Message}
-			if w.Cluster == key.Name && !slices.Contains(found, finding) {
+	for _, d := range m.dispatchers {
+		for _, w := range d.GetEntriesWider() {
+			finding := config.Problem{Severity: match.SeverityWarning, Code: CodeEntriesWider, Key: key, Message: w.GetMessage()}
+			if w.GetCluster() == key.Name && !slices.Contains(found, finding) {
 				found = append(found, finding)
 			}
 		}
@@ -56,17 +55,17 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 	if key.Kind != kinds.ClusterKind {
 		return nil
 	}
-	for i := range m.dispatchers {
-		for _, b := range allBehind(&m.dispatchers[i]) {
-			if b.Cluster == key.Name {
+	for _, d := range m.dispatchers {
+		for _, b := range allBehind(d) {
+			if b.GetCluster() == key.Name {
 				code := CodeEntriesBehind
-				if b.Failed {
+				if b.GetFailed() {
 					code = CodeEntriesNotKept
 				}
 				return config.Problems{{
 					Severity: match.SeverityWarning, Code: code, Key: key,
 					Message: fmt.Sprintf("its entries, which the mesh keeps, are not known to be those of the configuration in force: %s (seen by %s)",
-						b.Message, m.dispatchers[i].ID),
+						b.GetMessage(), d.GetStatus().GetDispatcherId()),
 				}}
 			}
 		}
@@ -75,11 +74,11 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 }
 
 // allBehind are the clusters whose entries a dispatcher reports to be behind. Of those that it only names, each hook may lack entries.
-func allBehind(d *etcdstore.Status) []etcdstore.EntriesBehind {
-	all := slices.Clip(d.EntriesBehind)
-	failed := len(all) > 0 && all[len(all)-1].Failed // so have those behind it
-	for _, cluster := range d.EntriesBehindMore {
-		all = append(all, etcdstore.EntriesBehind{
+func allBehind(d *configv1.DispatcherReport) []*configv1.EntriesBehind {
+	all := slices.Clip(d.GetEntriesBehind())
+	failed := len(all) > 0 && all[len(all)-1].GetFailed() // so have those behind it
+	for _, cluster := range d.GetEntriesBehindMore() {
+		all = append(all, &configv1.EntriesBehind{
 			Cluster: cluster, Message: "more clusters are behind than the report explains", LackingMore: 1, Failed: failed,
 		})
 	}
@@ -94,15 +93,16 @@ func (m *meshState) withoutEntries(key config.Key) string {
 	}
 	var clusters []string
 	why, unread := "", map[string]int{}
-	for i := range m.dispatchers {
-		for _, b := range allBehind(&m.dispatchers[i]) {
-			if b.Unread {
-				unread[b.Cluster]++
+	for _, d := range m.dispatchers {
+		for _, b := range allBehind(d) {
+			cluster := b.GetCluster()
+			if b.GetUnread() {
+				unread[cluster]++
 			}
-			lacking := slices.Contains(b.Lacking, key.String()) ||
-				(b.LackingMore > 0 || unread[b.Cluster] == len(m.dispatchers)) && m.serves(key, b.Cluster)
-			if lacking && !slices.Contains(clusters, b.Cluster) {
-				clusters, why = append(clusters, b.Cluster), cmp.Or(why, b.Message)
+			lacking := slices.Contains(b.GetLacking(), key.String()) ||
+				(b.GetLackingMore() > 0 || unread[cluster] == len(m.dispatchers)) && m.serves(key, cluster)
+			if lacking && !slices.Contains(clusters, cluster) {
+				clusters, why = append(clusters, cluster), cmp.Or(why, b.GetMessage())
 			}
 		}
 	}
@@ -145,17 +145,12 @@ func (m *meshState) entryDrift(key config.Key) config.Problems {
 	if key.Kind != kinds.ClusterKind {
 		return nil
 	}
-	var first *etcdstore.EntryDrift
+	var first *configv1.EntryDrift
 	var on []string
-	for i := range m.dispatchers {
-		d := &m.dispatchers[i]
-		for j := range d.EntryDrifts {
-			if d.EntryDrifts[j].Cluster != key.Name {
-				continue
-			}
-			on = append(on, d.ID)
-			if first == nil {
-				first = &d.EntryDrifts[j]
+	for _, d := range m.dispatchers {
+		for _, drift := range d.GetEntryDrifts() {
+			if drift.GetCluster() == key.Name {
+				on, first = append(on, d.GetStatus().GetDispatcherId()), cmp.Or(first, drift)
 			}
 		}
 	}
@@ -178,8 +173,8 @@ func (m *meshState) entriesUnseen(key config.Key) config.Problems {
 	if key.Kind != kinds.ClusterKind || len(m.dispatchers) == 0 {
 		return nil
 	}
-	for i := range m.dispatchers {
-		if !slices.Contains(m.dispatchers[i].EntriesUnseen, key.Name) {
+	for _, d := range m.dispatchers {
+		if !slices.Contains(d.GetEntriesUnseen(), key.Name) {
 			return nil
 		}
 	}
@@ -216,23 +211,23 @@ func (plan *applyPlan) noteEntries(
 	})
 }
 
-func describeDrift(d *etcdstore.EntryDrift) string {
+func describeDrift(d *configv1.EntryDrift) string {
 	var parts []string
-	if len(d.Unplanned) > 0 {
-		names := make([]string, len(d.Unplanned))
-		for i, h := range d.Unplanned {
-			names[i] = fmt.Sprintf("hook %q of %s", h.Hook, h.Object)
+	if unplanned := d.GetUnplanned(); len(unplanned) > 0 {
+		names := make([]string, len(unplanned))
+		for i, h := range unplanned {
+			names[i] = fmt.Sprintf("hook %q of %s", h.GetHook(), h.GetObject())
 		}
 		more := ""
-		if d.UnplannedMore > 0 {
-			more = fmt.Sprintf(" and %d more", d.UnplannedMore)
+		if d.GetUnplannedMore() > 0 {
+			more = fmt.Sprintf(" and %d more", d.GetUnplannedMore())
 		}
 		parts = append(parts, "new or changed since: "+strings.Join(names, ", ")+more)
 	}
-	if d.Gone > 0 {
-		parts = append(parts, counted(d.Gone, "hook")+" changed or gone")
+	if d.GetGone() > 0 {
+		parts = append(parts, counted(int(d.GetGone()), "hook")+" changed or gone")
 	}
-	if d.Bypass {
+	if d.GetBypass() {
 		parts = append(parts, "its bypass is new or changed since")
 	}
 	return strings.Join(parts, "; ")

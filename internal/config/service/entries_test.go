@@ -8,19 +8,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
 func TestEntriesThatWereMadeFromAnotherConfigurationAreFoundOnTheirCluster(t *testing.T) {
-	drift := etcdstore.EntryDrift{Cluster: "east", Unplanned: without("a", "b"), UnplannedMore: 3, Gone: 1}
+	drift := &configv1.EntryDrift{Cluster: "east", Unplanned: without("a", "b"), UnplannedMore: 3, Gone: 1}
 	for name, tt := range map[string]struct {
-		dispatchers []etcdstore.Status
+		dispatchers []*configv1.DispatcherReport
 		want        []string
 	}{
-		"no dispatcher has seen any": {[]etcdstore.Status{{ID: "one"}}, nil},
-		"those of another cluster":   {[]etcdstore.Status{{ID: "one", EntryDrifts: []etcdstore.EntryDrift{{Cluster: "west", Gone: 1}}}}, nil},
+		"no dispatcher has seen any": {[]*configv1.DispatcherReport{{Status: named("one")}}, nil},
+		"those of another cluster":   {[]*configv1.DispatcherReport{{Status: named("one"), EntryDrifts: []*configv1.EntryDrift{{Cluster: "west", Gone: 1}}}}, nil},
 		"some of the dispatchers have them": {
-			[]etcdstore.Status{{ID: "one", EntryDrifts: []etcdstore.EntryDrift{drift}}, {ID: "three"}, {ID: "two", EntryDrifts: []etcdstore.EntryDrift{drift}}},
+			[]*configv1.DispatcherReport{{Status: named("one"), EntryDrifts: []*configv1.EntryDrift{drift}}, {Status: named("three")}, {Status: named("two"), EntryDrifts: []*configv1.EntryDrift{drift}}},
 			[]string{"its API servers call the mesh by entries that were made from another configuration: new or changed since: " +
 				`hook "a" of ValidatingWebhookConfiguration/p, hook "b" of ValidatingWebhookConfiguration/p and 3 more; 1 hook changed or gone ` +
 				"(seen by one; two); run `portcullis cluster register east` and apply what it prints"},
@@ -30,7 +29,7 @@ func TestEntriesThatWereMadeFromAnotherConfigurationAreFoundOnTheirCluster(t *te
 			f := newFixture(t)
 			f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\nspec: {identities: [a]}\n")
 			for _, d := range tt.dispatchers {
-				f.hang(d.ID, d)
+				f.hang(d.GetStatus().GetDispatcherId(), d)
 			}
 			a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
 			if err != nil {
@@ -57,7 +56,7 @@ func TestEntriesThatTheMeshHasNotWrittenAreFoundOnTheirCluster(t *testing.T) {
 		"west": "",
 		"east": "its entries, which the mesh keeps, are not known to be those of the configuration in force: it is away (seen by one)",
 	} {
-		f.hang("one", etcdstore.Status{ID: "one", EntriesBehind: []etcdstore.EntriesBehind{{Cluster: cluster, Message: "it is away"}}})
+		f.hang("one", &configv1.DispatcherReport{EntriesBehind: []*configv1.EntriesBehind{{Cluster: cluster, Message: "it is away"}}})
 		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +87,7 @@ func TestEntriesThatBringMoreThanPlannedAreFoundOnTheirCluster(t *testing.T) {
 	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\n"+
 		"spec: {identities: [a], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}\n")
 	for _, id := range []string{"one", "two"} { // both say the same
-		f.hang(id, etcdstore.Status{ID: id, EntriesWider: []etcdstore.EntriesWider{{Cluster: "west", Message: "a"}, {Cluster: "east", Message: "b"}}})
+		f.hang(id, &configv1.DispatcherReport{EntriesWider: []*configv1.EntriesWider{{Cluster: "west", Message: "a"}, {Cluster: "east", Message: "b"}}})
 	}
 	a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
 	if err != nil {
@@ -113,7 +112,7 @@ func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 	revision := number(f.applied("root", policy("p", "failurePolicy: Ignore")).GetRevision().GetSources()["etcd"])
 	const object = "ValidatingWebhookConfiguration/p"
 	for name, tt := range map[string]struct {
-		one, two []etcdstore.EntriesBehind
+		one, two []*configv1.EntriesBehind
 		want     string   // the message; empty for True
 		more     []string // that one only names
 	}{
@@ -123,22 +122,22 @@ func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 			[]string{"east"},
 		},
 		"one dispatcher knows that they lack it": {
-			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{object}}}, nil,
+			[]*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{object}}}, nil,
 			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
-		"they lack another one": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}}}, nil, "", nil},
+		"they lack another one": {[]*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}}}, nil, "", nil},
 		"they lack more than a report names": {
-			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}, LackingMore: 1}}, nil,
+			[]*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Lacking: []string{"ValidatingWebhookConfiguration/q"}, LackingMore: 1}}, nil,
 			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
-		"one dispatcher has begun": {[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, nil, "", nil},
+		"one dispatcher has begun": {[]*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, nil, "", nil},
 		"all have begun": {
-			[]etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, []etcdstore.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}},
+			[]*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}}, []*configv1.EntriesBehind{{Cluster: "east", Message: "soon", Unread: true}},
 			"the entries that the mesh keeps may not bring all of its requests yet in east: soon", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, two := said(revision, revision), said(revision, revision)
+			one, two := said("one", revision, revision), said("two", revision, revision)
 			one.EntriesBehind, two.EntriesBehind, one.EntriesBehindMore = tt.one, tt.two, tt.more
 			f.hang("one", one)
 			f.hang("two", two)
@@ -218,8 +217,8 @@ func TestEntriesThatNoDispatcherHasSeenAreFoundOnTheirCluster(t *testing.T) {
 	}{
 		{nil, nil, false}, {[]string{"east"}, nil, false}, {[]string{"east"}, []string{"kept"}, false}, {[]string{"east", "kept"}, []string{"east"}, true},
 	} {
-		f.hang("one", etcdstore.Status{ID: "one", EntriesUnseen: tt.one})
-		f.hang("two", etcdstore.Status{ID: "two", EntriesUnseen: tt.two})
+		f.hang("one", &configv1.DispatcherReport{EntriesUnseen: tt.one})
+		f.hang("two", &configv1.DispatcherReport{EntriesUnseen: tt.two})
 		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
 		if err != nil {
 			t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -23,34 +23,33 @@ func (m *meshState) followed(key config.Key) config.Problems {
 		return nil
 	}
 	var found config.Problems
-	for i := range m.dispatchers {
-		d := &m.dispatchers[i]
-		for j := range d.Follows {
-			if f := &d.Follows[j]; f.Cluster == key.Name {
-				found = append(found, followFindings(key, d.ID, f)...)
+	for _, d := range m.dispatchers {
+		for _, f := range d.GetFollows() {
+			if f.GetCluster() == key.Name {
+				found = append(found, followFindings(key, d.GetStatus().GetDispatcherId(), f)...)
 			}
 		}
 	}
 	return found
 }
 
-func followFindings(key config.Key, dispatcher string, f *etcdstore.Follow) config.Problems {
+func followFindings(key config.Key, dispatcher string, f *configv1.Follow) config.Problems {
 	finding := func(severity match.Severity, code, message string) config.Problem {
 		return config.Problem{Severity: severity, Code: code, Key: key, Field: "spec.follow", Message: message}
 	}
 	var found config.Problems
-	if f.Error != "" {
-		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("nothing is followed, by dispatcher %s: %s", dispatcher, f.Error)))
+	if f.GetError() != "" {
+		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("nothing is followed, by dispatcher %s: %s", dispatcher, f.GetError())))
 	}
-	for _, o := range f.Others {
+	for _, o := range f.GetOthers() {
 		severity, code := match.SeverityWarning, CodeNotFollowed
-		if o.Waiting {
+		if o.GetWaiting() {
 			severity, code = match.SeverityInfo, CodeFollowWaits
 		}
-		found = append(found, finding(severity, code, o.Object+" is called by the API server: "+o.Message))
+		found = append(found, finding(severity, code, o.GetObject()+" is called by the API server: "+o.GetMessage()))
 	}
-	if f.OthersMore > 0 {
-		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("and %d more: see the log of dispatcher %s", f.OthersMore, dispatcher)))
+	if more := f.GetOthersMore(); more > 0 {
+		found = append(found, finding(match.SeverityWarning, CodeNotFollowed, fmt.Sprintf("and %d more: see the log of dispatcher %s", more, dispatcher)))
 	}
 	return found
 }

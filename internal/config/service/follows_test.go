@@ -6,19 +6,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
 func TestObjectsThatAreNotFollowedAreFoundOnTheirCluster(t *testing.T) {
 	f := newFixture(t)
 	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\nspec: {identities: [a]}\n")
-	f.hang("one", etcdstore.Status{ID: "one", Follows: []etcdstore.Follow{
-		{Cluster: "east", Followed: 2, OthersMore: 3, Others: []etcdstore.FollowedObject{
+	f.hang("one", &configv1.DispatcherReport{Follows: []*configv1.Follow{
+		{Cluster: "east", Followed: 2, OthersMore: 3, Others: []*configv1.FollowedObject{
 			{Object: "ValidatingWebhookConfiguration/a", Message: "no way"}, {Object: "MutatingWebhookConfiguration/b", Waiting: true, Message: "soon"},
 		}},
 		{Cluster: "west", Error: "another"},
 	}})
-	f.hang("two", etcdstore.Status{ID: "two", Follows: []etcdstore.Follow{{Cluster: "east", Error: "unreachable"}}})
+	f.hang("two", &configv1.DispatcherReport{Follows: []*configv1.Follow{{Cluster: "east", Error: "unreachable"}}})
 	a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -48,17 +47,21 @@ type unserved struct {
 // unservedOn returns where a hook has no host. Before any dispatcher has reported, this one counts alone.
 func (m *meshState) unservedOn(h HookHosts) unserved {
 	u := unserved{HookHosts: h, of: len(m.dispatchers)}
-	name := etcdstore.HookName{Object: config.KeyOf(h.Hook).String(), Hook: h.Hook.ID.Name}
-	for i := range m.dispatchers {
-		d := &m.dispatchers[i]
+	for _, d := range m.dispatchers {
 		switch {
-		case slices.Contains(d.Unserved, name):
-			u.on = append(u.on, d.ID)
-		case d.UnservedMore > 0:
+		case LacksHost(d, h.Hook):
+			u.on = append(u.on, d.GetStatus().GetDispatcherId())
+		case d.GetUnservedMore() > 0:
 			u.unknown++
 		}
 	}
 	return u
+}
+
+// LacksHost reports whether a dispatcher names a hook among those that no host serves there.
+func LacksHost(d *configv1.DispatcherReport, h *match.Hook) bool {
+	object := config.KeyOf(h).String()
+	return slices.ContainsFunc(d.GetUnserved(), func(n *configv1.HookName) bool { return n.GetObject() == object && n.GetHook() == h.ID.Name })
 }
 
 // missing reports whether some dispatcher has no host for the hook.

@@ -12,7 +12,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
 
@@ -25,9 +24,9 @@ func hosted(name string, hosts, slots int, policy admissionregistrationv1.Failur
 }
 
 // without are hooks of the policy p without a host.
-func without(names ...string) (out []etcdstore.HookName) {
+func without(names ...string) (out []*configv1.HookName) {
 	for _, name := range names {
-		out = append(out, etcdstore.HookName{Object: "ValidatingWebhookConfiguration/p", Hook: name})
+		out = append(out, &configv1.HookName{Object: "ValidatingWebhookConfiguration/p", Hook: name})
 	}
 	return out
 }
@@ -42,42 +41,42 @@ func TestServedSaysOnWhichDispatchersHooksHaveHosts(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		hosts       []service.HookHosts
-		dispatchers []etcdstore.Status
+		dispatchers []*configv1.DispatcherReport
 		want        string   // of the condition
 		findings    []string // severity and message
 	}{
 		"no hook is served by hosts": {},
 		"every hook has hosts": {
-			[]service.HookHosts{hosted("a", 2, 32, fail), hosted("b", 1, 1, ignore)}, []etcdstore.Status{{ID: "one"}, {ID: "two"}},
+			[]service.HookHosts{hosted("a", 2, 32, fail), hosted("b", 1, 1, ignore)}, []*configv1.DispatcherReport{{Status: named("one")}, {Status: named("two")}},
 			`True HostsConnected hook "a": 2 hosts, 32 slots; hook "b": 1 host, 1 slot []`, nil,
 		},
 		"its last host has just left": {
-			[]service.HookHosts{{Hook: hosted("a", 0, 0, fail).Hook}}, []etcdstore.Status{{ID: "one"}},
+			[]service.HookHosts{{Hook: hosted("a", 0, 0, fail).Hook}}, []*configv1.DispatcherReport{{Status: named("one")}},
 			`True HostsConnected hook "a": no host at this moment, its calls wait for one []`, nil,
 		},
 		"there are many hooks": {
-			many, []etcdstore.Status{{ID: "one"}},
+			many, []*configv1.DispatcherReport{{Status: named("one")}},
 			`True HostsConnected hook "h0": 1 host, 16 slots; hook "h1": 1 host, 16 slots; hook "h2": 1 host, 16 slots; ` +
 				`hook "h3": 1 host, 16 slots; hook "h4": 1 host, 16 slots; hook "h5": 1 host, 16 slots; hook "h6": 1 host, 16 slots; ` +
 				`hook "h7": 1 host, 16 slots; and 1 more []`, nil,
 		},
 		"another dispatcher has no host": {
 			[]service.HookHosts{hosted("a", 2, 32, fail), hosted("b", 2, 32, fail)},
-			[]etcdstore.Status{{ID: "one"}, {ID: "three"}, {ID: "two", Unserved: without("a")}},
+			[]*configv1.DispatcherReport{{Status: named("one")}, {Status: named("three")}, {Status: named("two"), Unserved: without("a")}},
 			`False NoHost hook "a": served on 2 of 3 dispatchers, no host on: two [two]`,
 			[]string{`error hook "a": served on 2 of 3 dispatchers, no host on: two; requests that it covers are refused there: ` +
 				`connect a host with an identity of spec.hosts of its HookRoute (spiffe://mesh/a)`},
 		},
 		"no dispatcher has a host of a hook that is fail-open": {
 			[]service.HookHosts{hosted("a", 0, 0, ignore)},
-			[]etcdstore.Status{{ID: "one", Unserved: without("b", "a")}, {ID: "two", Unserved: without("a")}},
+			[]*configv1.DispatcherReport{{Status: named("one"), Unserved: without("b", "a")}, {Status: named("two"), Unserved: without("a")}},
 			`False NoHost hook "a": served on 0 of 2 dispatchers, no host on: one, two [one two]`,
 			[]string{`warning hook "a": served on 0 of 2 dispatchers, no host on: one, two; requests that it covers pass unchecked there: ` +
 				`connect a host with an identity of spec.hosts of its HookRoute (spiffe://mesh/a)`},
 		},
 		"a dispatcher has more of them than it names": {
 			[]service.HookHosts{hosted("a", 1, 16, fail)},
-			[]etcdstore.Status{{ID: "one", Unserved: without("a")}, {ID: "three"}, {ID: "two", Unserved: without("b"), UnservedMore: 1}},
+			[]*configv1.DispatcherReport{{Status: named("one"), Unserved: without("a")}, {Status: named("three")}, {Status: named("two"), Unserved: without("b"), UnservedMore: 1}},
 			`False NoHost hook "a": served on 1 of 3 dispatchers, no host on: one; not known of 1 [one]`,
 			[]string{`error hook "a": served on 1 of 3 dispatchers, no host on: one; not known of 1; requests that it covers are refused there: ` +
 				`connect a host with an identity of spec.hosts of its HookRoute (spiffe://mesh/a)`},
@@ -89,7 +88,7 @@ func TestServedSaysOnWhichDispatchersHooksHaveHosts(t *testing.T) {
 				`connect a host with an identity of spec.hosts of its HookRoute (spiffe://mesh/a)`},
 		},
 		"a hook is in shadow": {
-			[]service.HookHosts{shadow}, []etcdstore.Status{{ID: "one", Unserved: without("a")}},
+			[]service.HookHosts{shadow}, []*configv1.DispatcherReport{{Status: named("one"), Unserved: without("a")}},
 			`False NoHost hook "a": served on 0 of 1 dispatcher, no host on: one [one]`,
 			[]string{`warning hook "a": served on 0 of 1 dispatcher, no host on: one; it is in shadow, and records nothing there: ` +
 				`connect a host with an identity of spec.hosts of its HookRoute (spiffe://mesh/a)`},
@@ -100,7 +99,7 @@ func TestServedSaysOnWhichDispatchersHooksHaveHosts(t *testing.T) {
 			f.applied("root", policy("p", "failurePolicy: Ignore"))
 			f.hosts = test.hosts
 			for _, d := range test.dispatchers {
-				f.hang(d.ID, d)
+				f.hang(d.GetStatus().GetDispatcherId(), d)
 			}
 			a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: policyKey})
 			if err != nil {
@@ -137,7 +136,7 @@ func TestServedOfAHookRouteIsAboutItsHooks(t *testing.T) {
 	f.applied("root", policy("p", "failurePolicy: Ignore")+"\n---\n"+route("well", ", hook: one.example.com")+"\n---\n"+
 		route("bad", ", hook: two.example.com")+"\n---\n"+route("new", ", hook: three.example.com"))
 	f.hosts = []service.HookHosts{one, two, pending}
-	f.hang("a", etcdstore.Status{ID: "a", Unserved: without("two.example.com")})
+	f.hang("a", &configv1.DispatcherReport{Unserved: without("two.example.com")})
 	for name, want := range map[string]string{
 		"well": `True HostsConnected hook "one.example.com": 1 host, 16 slots`,
 		"bad":  `False NoHost hook "two.example.com": served on 0 of 1 dispatcher, no host on: a`,

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -18,7 +17,7 @@ type meshState struct {
 	*storedState
 
 	live        store.Configuration
-	dispatchers []etcdstore.Status
+	dispatchers []*configv1.DispatcherReport
 	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration and by HookRoute
 	modes       map[config.Key]*modes          // of the objects with hooks
 	byKey       map[config.Key]config.Problems // of the store and of the configuration in force here, each once
@@ -81,7 +80,7 @@ func (s *Service) gather(ctx context.Context, st *storedState) (*meshState, erro
 }
 
 // join adds the reports of the dispatchers, and the hosts of this dispatcher, to the configuration.
-func (s *Service) join(st *storedState, dispatchers []etcdstore.Status) *meshState {
+func (s *Service) join(st *storedState, dispatchers []*configv1.DispatcherReport) *meshState {
 	m := &meshState{storedState: st, live: s.o.Live.Configuration(), dispatchers: dispatchers, hosts: map[config.Key][]HookHosts{}}
 	m.modes = modesOf(m.live.Snapshot())
 	for _, h := range s.o.Hooks() {
@@ -111,10 +110,7 @@ func (s *Service) join(st *storedState, dispatchers []etcdstore.Status) *meshSta
 func (m *meshState) equal(other *meshState) bool {
 	return m.state == other.state && m.live.Digest == other.live.Digest && maps.Equal(m.live.Sources, other.live.Sources) &&
 		slices.Equal(m.live.Problems, other.live.Problems) && maps.EqualFunc(m.hosts, other.hosts, slices.Equal) &&
-		slices.EqualFunc(m.dispatchers, other.dispatchers, func(a, b etcdstore.Status) bool {
-			a.Begun, a.Said = b.Begun, b.Said
-			return reflect.DeepEqual(a, b)
-		})
+		slices.EqualFunc(m.dispatchers, other.dispatchers, etcdstore.SameReport)
 }
 
 func (m *meshState) keys() []config.Key {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
@@ -16,12 +17,12 @@ import (
 // noStore stands for the store of a dispatcher without one: it is empty, knows this dispatcher alone, and takes nothing.
 type noStore struct {
 	empty *etcdstore.State
-	own   func() etcdstore.Status
+	own   func() *configv1.DispatcherReport
 }
 
 var _ Objects = (*noStore)(nil)
 
-func newNoStore(own func() etcdstore.Status) *noStore {
+func newNoStore(own func() *configv1.DispatcherReport) *noStore {
 	return &noStore{empty: &etcdstore.State{}, own: own}
 }
 
@@ -39,8 +40,8 @@ func (*noStore) Commit(context.Context, *etcdstore.State, etcdstore.Edit) (int64
 func (*noStore) Changes(context.Context, int) ([]etcdstore.Change, error) { return nil, nil }
 
 // Dispatchers implements Objects.
-func (n *noStore) Dispatchers(context.Context) ([]etcdstore.Status, error) {
-	return []etcdstore.Status{n.own()}, nil
+func (n *noStore) Dispatchers(context.Context) ([]*configv1.DispatcherReport, error) {
+	return []*configv1.DispatcherReport{n.own()}, nil
 }
 
 // hasStore reports whether there is a store to write to.

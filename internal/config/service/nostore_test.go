@@ -10,7 +10,6 @@ import (
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/lint"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -31,8 +30,11 @@ func withoutStore(t *testing.T, documents string) *fixture {
 	}
 	var err error
 	f.Service, err = service.New(service.Options{
-		Status: func() etcdstore.Status { return etcdstore.Status{ID: "here", Judging: true} }, Sources: "the ConfigMaps",
-		Live: f, Operators: identity.Grant{Names: []string{"root"}}, Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(),
+		Report: func() *configv1.DispatcherReport {
+			return &configv1.DispatcherReport{Status: &configv1.DispatcherStatus{DispatcherId: "here", Judging: true}}
+		},
+		Sources: "the ConfigMaps",
+		Live:    f, Operators: identity.Grant{Names: []string{"root"}}, Inspect: lint.Options{}.InspectOnly, Decoder: configtest.NewDecoder(),
 		Identity: func(ctx context.Context) identity.Peer {
 			who, _ := ctx.Value(caller{}).(string)
 			return identity.Named(who)

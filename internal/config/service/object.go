@@ -26,23 +26,11 @@ func objectOf(o *config.Object, r *etcdstore.Record) *configv1.ConfigObject {
 	return out
 }
 
-func statusesOf(all []etcdstore.Status) []*configv1.DispatcherStatus {
-	out := make([]*configv1.DispatcherStatus, 0, len(all))
-	for i := range all {
-		out = append(out, statusOf(&all[i]))
-	}
-	return out
-}
-
-func statusOf(d *etcdstore.Status) *configv1.DispatcherStatus {
-	out := &configv1.DispatcherStatus{
-		DispatcherId: d.ID, Version: d.Version, Judging: d.Judging, Diverging: d.Diverging,
-		Applied:     &configv1.Revision{Digest: d.Digest, Sources: d.Sources},
-		ConfigAgeMs: uint32(max(d.Said.Sub(d.Begun).Milliseconds(), 0)),
-		Held:        revisionText(d.Held), Said: timestamppb.New(d.Said), Addresses: d.HostAddresses,
-	}
-	if !d.StaleUntil.IsZero() {
-		out.ServesStaleUntil = timestamppb.New(d.StaleUntil)
+// statusesOf returns the statuses of reports.
+func statusesOf(all []*configv1.DispatcherReport) []*configv1.DispatcherStatus {
+	out := make([]*configv1.DispatcherStatus, len(all))
+	for i, d := range all {
+		out[i] = d.GetStatus()
 	}
 	return out
 }

@@ -79,9 +79,9 @@ func (s *Service) ListDispatchers(ctx context.Context, _ *configv1.ListDispatche
 	}
 	defer leave()
 	out := &configv1.ListDispatchersResponse{Dispatchers: statusesOf(m.dispatchers), NoStore: !s.hasStore(), Store: s.storeUsage()}
-	for i := range m.dispatchers {
-		if !reached(&m.dispatchers[i], m.state.Revision) {
-			out.Behind = append(out.Behind, m.dispatchers[i].ID)
+	for _, d := range out.GetDispatchers() {
+		if !reached(d, m.state.Revision) {
+			out.Behind = append(out.Behind, d.GetDispatcherId())
 		}
 	}
 	return out, nil

@@ -68,8 +68,10 @@ func (f *fixture) until(is func() bool) {
 	}
 }
 
-func said(revision, held int64, diverging ...string) etcdstore.Status {
-	return etcdstore.Status{Sources: map[string]string{"etcd": formatted(revision)}, Held: held, Judging: true, Diverging: diverging}
+func said(id string, revision, held int64, diverging ...string) *configv1.DispatcherReport {
+	return &configv1.DispatcherReport{Status: &configv1.DispatcherStatus{
+		DispatcherId: id, Applied: &configv1.Revision{Sources: map[string]string{"etcd": formatted(revision)}}, Held: formatted(held), Judging: true, Diverging: diverging,
+	}}
 }
 
 func TestConditionsSayWhereAnObjectIsInForce(t *testing.T) {
@@ -82,10 +84,10 @@ func TestConditionsSayWhereAnObjectIsInForce(t *testing.T) {
 	}
 	one, _ := f.dispatcher("one")
 	two, leave := f.dispatcher("two")
-	one.Tell(said(state.Revision, state.Revision))
-	two.Tell(said(state.Revision-1, 0))
+	one.Tell(said("one", state.Revision, state.Revision))
+	two.Tell(said("two", state.Revision-1, 0))
 	f.conditions(map[string]string{"Effective": "False Behind"})
-	two.Tell(said(state.Revision, 0, "ValidatingWebhookConfiguration/p"))
+	two.Tell(said("two", state.Revision, 0, "ValidatingWebhookConfiguration/p"))
 	f.conditions(map[string]string{"Effective": "False Diverging"})
 	leave()
 	f.conditions(map[string]string{"Effective": "True Applied"})
@@ -104,7 +106,7 @@ func TestARemovalEndsWhenNoReviewIsJudgedByIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, _ := f.dispatcher("one")
-	one.Tell(said(before.Revision, before.Revision))
+	one.Tell(said("one", before.Revision, before.Revision))
 	if _, err := f.Delete(f.as("root"), &configv1.DeleteRequest{Key: policyKey, ExpectedResourceVersion: "1"}); status.Code(err) != codes.Aborted {
 		t.Errorf("error %v, want that it is not as expected", err)
 	}
@@ -120,9 +122,9 @@ func TestARemovalEndsWhenNoReviewIsJudgedByIt(t *testing.T) {
 
 	waited := &waits{ctx: f.as("root")}
 	revision := number(removal.GetRevision().GetSources()["etcd"])
-	one.Tell(said(revision, before.Revision)) // knows it, and has a review that began before
+	one.Tell(said("one", revision, before.Revision)) // knows it, and has a review that began before
 	f.conditions(map[string]string{"InRotation": "False Removing"})
-	one.Tell(said(revision, revision))
+	one.Tell(said("one", revision, revision))
 	if err := f.Wait(&configv1.WaitRequest{Revision: removal.GetRevision(), Released: true}, waited); err != nil || !waited.last.GetDone() {
 		t.Errorf("waited for it: %v, %v", waited.last, err)
 	}

@@ -208,13 +208,13 @@ func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {
 // pendingReason returns what the dispatchers report of a hook. A report that a host is not ready comes before all others.
 func (m *meshState) pendingReason(key config.Key, hook string) string {
 	why := "no dispatcher has said yet what it waits for"
-	for i := range m.dispatchers {
-		for _, p := range m.dispatchers[i].Pending {
-			if p.Object != key.String() || p.Hook != hook {
+	for _, d := range m.dispatchers {
+		for _, p := range d.GetPending() {
+			if p.GetObject() != key.String() || p.GetHook() != hook {
 				continue
 			}
-			why = p.Reason + ": " + p.Message
-			if p.Reason == etcdstore.PendingNotReady {
+			why = p.GetReason() + ": " + p.GetMessage()
+			if p.GetReason() == etcdstore.PendingNotReady {
 				return why
 			}
 		}

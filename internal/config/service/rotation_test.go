@@ -216,7 +216,8 @@ func TestTheConditionSaysWhatAPendingHookWaitsFor(t *testing.T) {
 	says("False", "Pending", `hook "a.example.com": no dispatcher has said yet`, "and 2 more")
 	tells := func(id, hook, reason, message string) {
 		p, _ := f.dispatcher(id)
-		p.Tell(etcdstore.Status{Pending: []etcdstore.PendingHook{{Object: validating + "/p", Hook: hook + ".example.com", Reason: reason, Message: message}}})
+		pending := &configv1.PendingHook{Object: validating + "/p", Hook: hook + ".example.com", Reason: reason, Message: message}
+		p.Tell(&configv1.DispatcherReport{Status: named(id), Pending: []*configv1.PendingHook{pending}})
 	}
 	tells("one", "a", etcdstore.PendingNotReady, "the cache is cold")
 	tells("two", "a", etcdstore.PendingMissing, "no host is connected")

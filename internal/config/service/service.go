@@ -29,7 +29,7 @@ type Objects interface {
 	Read(ctx context.Context, last *etcdstore.State) (*etcdstore.State, error)
 	Commit(ctx context.Context, base *etcdstore.State, e etcdstore.Edit) (revision int64, err error)
 	Changes(ctx context.Context, limit int) ([]etcdstore.Change, error)
-	Dispatchers(ctx context.Context) ([]etcdstore.Status, error)
+	Dispatchers(ctx context.Context) ([]*configv1.DispatcherReport, error)
 }
 
 // Live returns the configuration in force in this dispatcher; *store.Store does. It may be called concurrently.
@@ -37,12 +37,12 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// Options configure a Service. Objects or Status, Live, Identity, Inspect and Decoder are required.
+// Options configure a Service. Objects or Report, Live, Identity, Inspect and Decoder are required.
 type Options struct {
 	// Objects stores the objects; nil without a store. Then the configuration in force can be read, and nothing be written.
 	Objects Objects
-	// Status is the report of this dispatcher. It is called without a store, where there are no reports of others; concurrently.
-	Status func() etcdstore.Status
+	// Report returns the report of this dispatcher. It is called without a store, where there are no reports of others; concurrently.
+	Report func() *configv1.DispatcherReport
 	// Sources names the places of the configuration beside the store, for people who look for the file to edit.
 	Sources string
 	// Live returns the configuration in force.
@@ -113,11 +113,11 @@ type Service struct {
 
 // New returns a service. It does no I/O.
 func New(o Options) (*Service, error) {
-	if o.Objects == nil && o.Status != nil {
-		o.Objects = newNoStore(o.Status)
+	if o.Objects == nil && o.Report != nil {
+		o.Objects = newNoStore(o.Report)
 	}
 	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil || o.Decoder == nil {
-		return nil, errors.New("service: Objects or Status, Live, Identity, Inspect and Decoder are required")
+		return nil, errors.New("service: Objects or Report, Live, Identity, Inspect and Decoder are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Hooks == nil {

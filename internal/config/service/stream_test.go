@@ -227,9 +227,9 @@ func TestAWaitThatIsOverdueNamesWhoIsBehind(t *testing.T) {
 		t.Errorf("without any: %v", err)
 	}
 	one, _ := f.dispatcher("one")
-	one.Tell(said(state.Revision, 0))
+	one.Tell(said("one", state.Revision, 0))
 	two, _ := f.dispatcher("two")
-	two.Tell(said(state.Revision-1, 0))
+	two.Tell(said("two", state.Revision-1, 0))
 	f.until(func() bool {
 		all, err := f.ListDispatchers(f.as("root"), &configv1.ListDispatchersRequest{})
 		return err == nil && len(all.GetDispatchers()) == 2 && len(all.GetBehind()) == 1 && all.GetBehind()[0] == "two"

@@ -17,7 +17,7 @@ const waitInterval = 50 * time.Millisecond
 
 // dispatcherReports are the reports of the dispatchers as one read of the store had them, which the streams of Wait share.
 type dispatcherReports struct {
-	all  []etcdstore.Status // read-only
+	all  []*configv1.DispatcherReport // read-only
 	read time.Time
 }
 
@@ -90,11 +90,11 @@ func (s *Service) sendProgress(r *configv1.WaitRequest, stream grpc.ServerStream
 }
 
 // progress returns which dispatchers do not have the revision of a request.
-func progress(all []etcdstore.Status, r *configv1.WaitRequest) *configv1.WaitResponse {
+func progress(all []*configv1.DispatcherReport, r *configv1.WaitRequest) *configv1.WaitResponse {
 	out, revision := &configv1.WaitResponse{Dispatchers: statusesOf(all)}, etcdRevision(r.GetRevision().GetSources())
-	for i := range all {
-		if !reached(&all[i], revision) || r.GetReleased() && all[i].Held < revision {
-			out.Behind = append(out.Behind, all[i].ID)
+	for _, d := range out.GetDispatchers() {
+		if !reached(d, revision) || r.GetReleased() && held(d) < revision {
+			out.Behind = append(out.Behind, d.GetDispatcherId())
 		}
 	}
 	out.Done = len(all) > 0 && len(out.GetBehind()) == 0

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
 // dispatcherReads counts the reads of the reports.
@@ -18,9 +18,9 @@ type dispatcherReads struct {
 }
 
 // Dispatchers implements Objects.
-func (r *dispatcherReads) Dispatchers(context.Context) ([]etcdstore.Status, error) {
+func (r *dispatcherReads) Dispatchers(context.Context) ([]*configv1.DispatcherReport, error) {
 	r.n++
-	return []etcdstore.Status{{ID: "a"}}, nil
+	return []*configv1.DispatcherReport{{}}, nil
 }
 
 func TestStreamsOfWaitShareTheReportsOfTheDispatchers(t *testing.T) {

@@ -56,7 +56,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 		objects = s.objects
 	}
 	c.service, err = service.New(service.Options{
-		Objects: objects, Status: c.ownStatus, Sources: a.config.stores.places(), Live: a.store,
+		Objects: objects, Report: c.ownReport, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.registry.Offers, Decoder: s.decoder, Latencies: a.latencies,
 		Shadows: a.shadows, StoreUsage: a.storeUsage(),
@@ -79,12 +79,10 @@ func (a *controlPlane) register(s *grpc.Server) {
 	a.staged.register(s)
 }
 
-// ownStatus is the report of this dispatcher.
-func (a *controlPlane) ownStatus() etcdstore.Status {
+// ownReport is the report of this dispatcher.
+func (a *controlPlane) ownReport() *configv1.DispatcherReport {
 	now := a.live.Configuration()
-	s := a.status(&now)
-	s.ID = a.id
-	return s
+	return a.reportOf(&now)
 }
 
 // run works until ctx ends.
@@ -110,12 +108,12 @@ const reportInterval = 200 * time.Millisecond
 func (a *controlPlane) report(ctx context.Context) {
 	t := time.NewTicker(reportInterval)
 	defer t.Stop()
-	var last *etcdstore.Status
+	var last *configv1.DispatcherReport
 	for {
 		now := a.live.Configuration()
-		if status := a.status(&now); last == nil || !sameStatus(&status, last) {
-			last = &status
-			a.presence.Tell(status)
+		if report := a.reportOf(&now); !etcdstore.SameReport(report, last) {
+			last = report
+			a.presence.Tell(report)
 		}
 		select {
 		case <-now.Next():

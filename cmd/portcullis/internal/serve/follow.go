@@ -15,7 +15,6 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/follow"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
@@ -113,18 +112,18 @@ func (m *followMesh) Remove(ctx context.Context, _ string, keys []config.Key) er
 }
 
 // reportFollows are the followed objects for the report: those that are not followed are named, those with something to mend first.
-func reportFollows(all []follow.ClusterStatus) []etcdstore.Follow {
-	var reported []etcdstore.Follow
+func reportFollows(all []follow.ClusterStatus) []*configv1.Follow {
+	var reported []*configv1.Follow
 	for _, c := range all[:min(len(all), maxFollows)] {
-		f := etcdstore.Follow{Cluster: c.Cluster, Error: c.Error}
-		var others, waiting []etcdstore.FollowedObject
+		f := &configv1.Follow{Cluster: c.Cluster, Error: c.Error}
+		var others, waiting []*configv1.FollowedObject
 		for _, o := range c.Objects {
-			x := etcdstore.FollowedObject{Object: o.Object, Waiting: o.State == follow.Waiting, Message: o.Message}
-			x.Message = strings.ToValidUTF8(x.Message[:min(len(x.Message), maxFollowMessage)], "")
+			message := strings.ToValidUTF8(o.Message[:min(len(o.Message), maxFollowMessage)], "")
+			x := &configv1.FollowedObject{Object: o.Object, Waiting: o.State == follow.Waiting, Message: message}
 			switch {
 			case o.State == follow.Followed:
 				f.Followed++
-			case x.Waiting:
+			case x.GetWaiting():
 				waiting = append(waiting, x)
 			default:
 				others = append(others, x)
@@ -132,7 +131,7 @@ func reportFollows(all []follow.ClusterStatus) []etcdstore.Follow {
 		}
 		others = append(others, waiting...)
 		f.Others = others[:min(len(others), maxFollowed)]
-		f.OthersMore = len(others) - len(f.Others)
+		f.OthersMore = uint32(len(others) - len(f.GetOthers()))
 		reported = append(reported, f)
 	}
 	return reported

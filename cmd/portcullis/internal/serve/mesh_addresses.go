@@ -21,7 +21,7 @@ func (a *app) webhookOptions(metrics prometheus.Registerer) outbound.Options {
 func (a *app) meshAddresses() []netip.Prefix {
 	known := slices.Clone(a.control.advertised)
 	for _, s := range a.control.others.all() {
-		known = append(known, s.HostAddresses...)
+		known = append(known, s.GetStatus().GetAddresses()...)
 	}
 	c := a.store.Configuration()
 	for _, o := range c.Objects {

@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
 func TestAddressesAmongThoseThatAreAdvertised(t *testing.T) {
@@ -41,7 +41,9 @@ func TestWebhooksAreNotCalledAtTheMesh(t *testing.T) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	other := []etcdstore.Status{{ID: "other", HostAddresses: []string{"10.0.0.8:8444", "mesh.example.com:8444"}}}
+	other := []*configv1.DispatcherReport{{Status: &configv1.DispatcherStatus{
+		DispatcherId: "other", Addresses: []string{"10.0.0.8:8444", "mesh.example.com:8444"},
+	}}}
 	for late := time.Now().Add(time.Minute); !slices.Contains(a.meshAddresses(), netip.MustParsePrefix("10.0.0.8/32")); {
 		if time.Now().After(late) {
 			t.Fatalf("the address of the other dispatcher is not among %v", a.meshAddresses())

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
+	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
 
 const (
@@ -29,15 +29,15 @@ const (
 
 // others are the other live dispatchers, as they reported last. The zero value knows none. It is safe for concurrent use.
 type others struct {
-	last atomic.Pointer[[]etcdstore.Status]
+	last atomic.Pointer[[]*configv1.DispatcherReport]
 }
 
-func (o *others) set(all []etcdstore.Status, own string) {
-	all = slices.DeleteFunc(all, func(s etcdstore.Status) bool { return s.ID == own })
+func (o *others) set(all []*configv1.DispatcherReport, own string) {
+	all = slices.DeleteFunc(all, func(d *configv1.DispatcherReport) bool { return d.GetStatus().GetDispatcherId() == own })
 	o.last.Store(&all)
 }
 
-func (o *others) all() []etcdstore.Status {
+func (o *others) all() []*configv1.DispatcherReport {
 	if p := o.last.Load(); p != nil {
 		return *p
 	}
@@ -47,9 +47,9 @@ func (o *others) all() []etcdstore.Status {
 // peers are the others that hosts can dial.
 func (o *others) peers() []*hostv1.Peer {
 	var out []*hostv1.Peer
-	for _, s := range o.all() {
-		if len(s.HostAddresses) > 0 {
-			out = append(out, &hostv1.Peer{DispatcherId: s.ID, Addresses: s.HostAddresses})
+	for _, d := range o.all() {
+		if s := d.GetStatus(); len(s.GetAddresses()) > 0 {
+			out = append(out, &hostv1.Peer{DispatcherId: s.GetDispatcherId(), Addresses: s.GetAddresses()})
 		}
 	}
 	return out
@@ -57,9 +57,9 @@ func (o *others) peers() []*hostv1.Peer {
 
 // serve reports whether another dispatcher judges by the configuration of a digest and has a host for the hook.
 func (o *others) serve(hook *match.Hook, digest string) bool {
-	name := etcdstore.HookName{Object: config.KeyOf(hook).String(), Hook: hook.ID.Name}
-	return slices.ContainsFunc(o.all(), func(s etcdstore.Status) bool {
-		return s.Judging && s.Digest == digest && s.UnservedMore == 0 && !slices.Contains(s.Unserved, name)
+	return slices.ContainsFunc(o.all(), func(d *configv1.DispatcherReport) bool {
+		s := d.GetStatus()
+		return s.GetJudging() && s.GetApplied().GetDigest() == digest && d.GetUnservedMore() == 0 && !service.LacksHost(d, hook)
 	})
 }
 

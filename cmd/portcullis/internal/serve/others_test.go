@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
@@ -111,20 +112,25 @@ func TestAFreshDispatcherIsNotReadyWhileAnotherOneHasTheHosts(t *testing.T) {
 
 func TestOtherDispatchersServeAHook(t *testing.T) {
 	hook := hooksWithout(1)[0]
-	name := etcdstore.HookName{Object: "ValidatingWebhookConfiguration/c", Hook: "h0"}
+	name := &configv1.HookName{Object: "ValidatingWebhookConfiguration/c", Hook: "h0"}
+	status := func(id, digest string) *configv1.DispatcherStatus {
+		return &configv1.DispatcherStatus{DispatcherId: id, Applied: &configv1.Revision{Digest: digest}, Judging: true}
+	}
+	idle := status("b", "d")
+	idle.Judging = false
 	for what, tt := range map[string]struct {
-		others []etcdstore.Status
+		others []*configv1.DispatcherReport
 		want   bool
 	}{
 		"nothing is known":                {nil, false},
-		"one has a host":                  {[]etcdstore.Status{{ID: "b", Digest: "d", Judging: true}}, true},
-		"this one itself":                 {[]etcdstore.Status{{ID: "own", Digest: "d", Judging: true}}, false},
-		"one has no host":                 {[]etcdstore.Status{{ID: "b", Digest: "d", Judging: true, Unserved: []etcdstore.HookName{name}}}, false},
-		"one may have none":               {[]etcdstore.Status{{ID: "b", Digest: "d", Judging: true, UnservedMore: 1}}, false},
-		"one has another configuration":   {[]etcdstore.Status{{ID: "b", Digest: "e", Judging: true}}, false},
-		"one judges nothing":              {[]etcdstore.Status{{ID: "b", Digest: "d"}}, false},
-		"of two, one has a host":          {[]etcdstore.Status{{ID: "a", Digest: "e"}, {ID: "b", Digest: "d", Judging: true}}, true},
-		"a host for another hook is none": {[]etcdstore.Status{{ID: "b", Digest: "d", Judging: true, Unserved: []etcdstore.HookName{{Object: name.Object, Hook: "h1"}, name}}}, false},
+		"one has a host":                  {[]*configv1.DispatcherReport{{Status: status("b", "d")}}, true},
+		"this one itself":                 {[]*configv1.DispatcherReport{{Status: status("own", "d")}}, false},
+		"one has no host":                 {[]*configv1.DispatcherReport{{Status: status("b", "d"), Unserved: []*configv1.HookName{name}}}, false},
+		"one may have none":               {[]*configv1.DispatcherReport{{Status: status("b", "d"), UnservedMore: 1}}, false},
+		"one has another configuration":   {[]*configv1.DispatcherReport{{Status: status("b", "e")}}, false},
+		"one judges nothing":              {[]*configv1.DispatcherReport{{Status: idle}}, false},
+		"of two, one has a host":          {[]*configv1.DispatcherReport{{Status: status("a", "e")}, {Status: status("b", "d")}}, true},
+		"a host for another hook is none": {[]*configv1.DispatcherReport{{Status: status("b", "d"), Unserved: []*configv1.HookName{{Object: name.Object, Hook: "h1"}, name}}}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var o others

@@ -273,7 +273,7 @@ func TestAnOperatorMayHaveADispatcherServeStale(t *testing.T) {
 	o.says(o.serveStale(), "until", ": stale, listed last at", "etcd")
 	o.says(o.serveStale("-o", "json"), `"kube-apiserver"`, `"INC-42"`)
 	o.counted("stale_reviews_total 2")
-	if now := o.app.store.Configuration(); o.app.control.status(&now).StaleUntil.IsZero() {
+	if now := o.app.store.Configuration(); o.app.control.status(&now).GetServesStaleUntil() == nil {
 		t.Error("other dispatchers are not told")
 	}
 	o.says(o.serveStale("--revoke"), "has no permit")

@@ -3,20 +3,20 @@ package serve
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -39,46 +39,43 @@ const (
 	maxFollowMessage  = 512 // bytes of the reason
 )
 
-func (a *controlPlane) status(c *store.Configuration) etcdstore.Status {
-	s := etcdstore.Status{
-		HostAddresses: a.advertised, Version: cli.Version(), Digest: c.Digest, Sources: c.Sources, Begun: c.Begun, Judging: c.Judging, MaxAge: c.MaxAge(),
-		Pending: pendingHooks(a.hosts.Pending()), Said: time.Now(),
+// reportOf is the report of this dispatcher about a configuration.
+func (a *controlPlane) reportOf(c *store.Configuration) *configv1.DispatcherReport {
+	drifts, kept := a.judge.EntryDrifts(c.Snapshot()), a.kept()
+	r := &configv1.DispatcherReport{
+		Status: a.status(c), Pending: pendingHooks(a.hosts.Pending()), EntryDrifts: reportDrifts(drifts), EntriesUnseen: reportUnseen(c, drifts),
+		EntriesWider: reportWider(kept), Follows: reportFollows(a.follows()),
 	}
-	s.Unserved, s.UnservedMore = unservedHooks(a.hosts.Unserved())
-	drifts := a.judge.EntryDrifts(c.Snapshot())
-	s.EntryDrifts, s.EntriesUnseen = reportDrifts(drifts), reportUnseen(c, drifts)
-	s.EntriesBehind, s.EntriesBehindMore = reportBehind(entriesBehind(c, a.kept()))
-	s.EntriesWider = reportWider(a.kept())
-	s.Follows = reportFollows(a.follows())
+	r.Unserved, r.UnservedMore = unservedHooks(a.hosts.Unserved())
+	r.EntriesBehind, r.EntriesBehindMore = reportBehind(entriesBehind(c, kept))
+	if age := c.MaxAge(); age > 0 {
+		r.MaxConfigurationAge = durationpb.New(age)
+	}
+	return r
+}
+
+func (a *controlPlane) status(c *store.Configuration) *configv1.DispatcherStatus {
+	now := time.Now()
+	s := &configv1.DispatcherStatus{
+		DispatcherId: a.id, Addresses: a.advertised, Version: cli.Version(), Judging: c.Judging, Said: timestamppb.New(now),
+		Applied: &configv1.Revision{Digest: c.Digest, Sources: c.Sources}, ConfigAgeMs: uint32(max(now.Sub(c.Begun).Milliseconds(), 0)),
+		Held: cmp.Or(a.live.Held()[etcdstore.SourceName], "0"),
+	}
 	if p := a.live.Permitted(); p != nil {
-		s.StaleUntil = p.Until
+		s.ServesStaleUntil = timestamppb.New(p.Until)
 	}
 	for _, key := range c.Diverging() {
 		s.Diverging = append(s.Diverging, key.String())
 	}
-	if held, err := strconv.ParseInt(a.live.Held()[etcdstore.SourceName], 10, 64); err == nil {
-		s.Held = held
-	}
 	return s
 }
 
-func sameStatus(a, b *etcdstore.Status) bool {
-	return a.Digest == b.Digest && a.Judging == b.Judging && a.Held == b.Held && a.MaxAge == b.MaxAge &&
-		a.StaleUntil.Equal(b.StaleUntil) && maps.Equal(a.Sources, b.Sources) &&
-		slices.Equal(a.Diverging, b.Diverging) && slices.Equal(a.Pending, b.Pending) &&
-		slices.Equal(a.Unserved, b.Unserved) && a.UnservedMore == b.UnservedMore && reflect.DeepEqual(a.EntryDrifts, b.EntryDrifts) &&
-		slices.Equal(a.EntriesUnseen, b.EntriesUnseen) && reflect.DeepEqual(a.EntriesBehind, b.EntriesBehind) &&
-		slices.Equal(a.EntriesBehindMore, b.EntriesBehindMore) && reflect.DeepEqual(a.Follows, b.Follows) &&
-		slices.Equal(a.EntriesWider, b.EntriesWider)
-}
-
 // pendingHooks are the pending hooks for the report.
-func pendingHooks(all []session.Pending) []etcdstore.PendingHook {
-	var out []etcdstore.PendingHook
+func pendingHooks(all []session.Pending) []*configv1.PendingHook {
+	var out []*configv1.PendingHook
 	for _, p := range all[:min(len(all), maxPending)] {
-		x := etcdstore.PendingHook{Object: config.KeyOf(p.Hook).String(), Hook: p.Hook.ID.Name}
-		x.Reason, x.Message = whyPending(&p)
-		out = append(out, x)
+		reason, message := whyPending(&p)
+		out = append(out, &configv1.PendingHook{Object: config.KeyOf(p.Hook).String(), Hook: p.Hook.ID.Name, Reason: reason, Message: message})
 	}
 	return out
 }
@@ -106,12 +103,17 @@ func hostMessage(message string) string {
 }
 
 // unservedHooks are the hooks without a host for the report, those that refuse requests first.
-func unservedHooks(all []*match.Hook) (reported []etcdstore.HookName, more int) {
+func unservedHooks(all []*match.Hook) (reported []*configv1.HookName, more uint32) {
 	slices.SortStableFunc(all, func(a, b *match.Hook) int { return cmp.Compare(rank(a), rank(b)) })
-	for _, h := range all[:min(len(all), maxUnserved)] {
-		reported = append(reported, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
+	reported = hookNames(all[:min(len(all), maxUnserved)])
+	return reported, uint32(len(all) - len(reported))
+}
+
+func hookNames(all []*match.Hook) (names []*configv1.HookName) {
+	for _, h := range all {
+		names = append(names, &configv1.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
 	}
-	return reported, len(all) - len(reported)
+	return names
 }
 
 func rank(h *match.Hook) int {
@@ -136,18 +138,16 @@ func reportUnseen(c *store.Configuration, seen []dispatcher.EntryDrift) (unseen 
 }
 
 // reportDrifts are the entries that do not fit for the report.
-func reportDrifts(all []dispatcher.EntryDrift) []etcdstore.EntryDrift {
-	var reported []etcdstore.EntryDrift
+func reportDrifts(all []dispatcher.EntryDrift) []*configv1.EntryDrift {
+	var reported []*configv1.EntryDrift
 	for _, d := range all {
 		if !d.Any() || len(reported) == maxDrifts {
 			continue
 		}
-		t := etcdstore.EntryDrift{Cluster: d.Cluster, Gone: d.Gone, Bypass: d.Bypass}
-		for _, h := range d.Unplanned[:min(len(d.Unplanned), maxUnplanned)] {
-			t.Unplanned = append(t.Unplanned, etcdstore.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
-		}
-		t.UnplannedMore = len(d.Unplanned) - len(t.Unplanned)
-		reported = append(reported, t)
+		named := d.Unplanned[:min(len(d.Unplanned), maxUnplanned)]
+		reported = append(reported, &configv1.EntryDrift{
+			Cluster: d.Cluster, Gone: uint32(d.Gone), Bypass: d.Bypass, Unplanned: hookNames(named), UnplannedMore: uint32(len(d.Unplanned) - len(named)),
+		})
 	}
 	return reported
 }
@@ -205,34 +205,32 @@ func (b *behind) brings(h *match.Hook) bool {
 }
 
 // reportBehind are the first of them for the report, and the names of the others.
-func reportBehind(all []behind) (reported []etcdstore.EntriesBehind, more []string) {
+func reportBehind(all []behind) (reported []*configv1.EntriesBehind, more []string) {
 	for _, b := range all[min(len(all), maxBehind):] {
 		more = append(more, b.cluster)
 	}
 	for _, b := range all[:min(len(all), maxBehind)] {
-		r := etcdstore.EntriesBehind{
+		r := &configv1.EntriesBehind{
 			Cluster: b.cluster, Message: strings.ToValidUTF8(b.why[:min(len(b.why), maxBehindMessage)], ""), Failed: b.failed, Unread: b.unread,
 		}
 		for _, h := range b.lacking {
 			r.Lacking = append(r.Lacking, config.KeyOf(h).String())
 		}
-		r.Lacking = slices.Compact(slices.Sorted(slices.Values(r.Lacking)))
-		if r.LackingMore = len(r.Lacking) - maxLacking; r.LackingMore > 0 {
-			r.Lacking = r.Lacking[:maxLacking]
-		}
-		r.LackingMore = max(0, r.LackingMore)
+		lacking := slices.Compact(slices.Sorted(slices.Values(r.GetLacking())))
+		r.Lacking = lacking[:min(len(lacking), maxLacking)]
+		r.LackingMore = uint32(len(lacking) - len(r.GetLacking()))
 		reported = append(reported, r)
 	}
 	return reported, more
 }
 
 // reportWider are the entries that bring more requests than planned, for the report.
-func reportWider(known []keeper.State) (reported []etcdstore.EntriesWider) {
+func reportWider(known []keeper.State) (reported []*configv1.EntriesWider) {
 	for i := range known {
 		for _, why := range known[i].Wider {
 			if len(reported) < maxBehind {
 				message := strings.ToValidUTF8(why[:min(len(why), maxBehindMessage)], "")
-				reported = append(reported, etcdstore.EntriesWider{Cluster: known[i].Cluster, Message: message})
+				reported = append(reported, &configv1.EntriesWider{Cluster: known[i].Cluster, Message: message})
 			}
 		}
 	}

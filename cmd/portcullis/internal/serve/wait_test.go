@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
@@ -25,7 +28,9 @@ func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 	living.Go(func() { _ = ghost.Run(ctx) })
 	defer living.Wait()
 	defer leave()
-	ghost.Tell(etcdstore.Status{Sources: map[string]string{"etcd": "1"}, Held: 1, Judging: true, Said: time.Now()})
+	ghost.Tell(&configv1.DispatcherReport{Status: &configv1.DispatcherStatus{
+		DispatcherId: "ghost", Applied: &configv1.Revision{Sources: map[string]string{"etcd": "1"}}, Held: "1", Judging: true, Said: timestamppb.Now(),
+	}})
 	list := func() string {
 		return clitest.Execute(t, configcli.NewGet(), nil, "dispatchers", "--ready-file", ready).Out
 	}
