@@ -36,7 +36,8 @@ func naming(kind, operations string, rules ...[3]int) string {
 		`"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[%s]}]}`, kind, list)
 }
 
-// TestLimitsOfCombinations: what a document costs to plan is counted before anything is expanded, however large it would be.
+// TestLimitsOfCombinations: the cost of planning a document is counted before anything is expanded, however large it would
+// be.
 func TestLimitsOfCombinations(t *testing.T) {
 	const create, every, two = `"operations":["CREATE"],"scope":"Namespaced",`, `"operations":["*"],`, `"operations":["CREATE","UPDATE"],`
 	for name, tc := range map[string]struct {

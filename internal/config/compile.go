@@ -12,13 +12,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// Compile makes a snapshot of valid objects, each of which stands in objects once, and returns what the writers of the
-// documents have to know about how they fit together. It is pure.
+// Compile makes a snapshot of valid objects, each of which stands in objects once, and returns findings about how the
+// documents fit together. It is pure.
 func Compile(revision string, objects []Object) (*match.Snapshot, Problems) {
 	return Recompile(nil, revision, objects)
 }
 
-// Recompile is Compile. What has not changed since last, a snapshot from before, is taken from it.
+// Recompile is Compile. It takes the unchanged parts from last, an earlier snapshot.
 func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.Snapshot, Problems) {
 	routes := 0
 	for i := range objects {
@@ -87,7 +87,7 @@ func binding(o *Object) match.RouteBinding {
 	}
 }
 
-// bypass is that of a cluster, as match takes it; nil without one.
+// bypass returns the bypass of a cluster, as match takes it; nil without one.
 func bypass(b *kinds.Bypass) *match.Bypass {
 	if b == nil {
 		return nil
@@ -126,7 +126,7 @@ func withoutCallers(o *Object) Problems {
 	return Problems{o.Problem(match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 
-// ProblemsOf are findings as problems of the objects that they are about, with their lines where one of objects is meant.
+// ProblemsOf returns findings as problems of their objects, with lines for the objects given.
 func ProblemsOf(findings []match.Finding, objects []Object) Problems {
 	about := make(map[Key]*Object, len(findings)) // there are far fewer of them than objects
 	for _, f := range findings {

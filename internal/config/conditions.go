@@ -18,8 +18,8 @@ import (
 const maxHookConditions = 64
 
 // conditions compiles the matchConditions of an object and reports their problems, as validateMatchConditions of
-// k8s.io/kubernetes/pkg/apis/admissionregistration/validation does. That compiles them too, and keeps nothing of it: it is
-// asked about the rest. What costs too much is not compiled.
+// k8s.io/kubernetes/pkg/apis/admissionregistration/validation does. That function compiles them too, but keeps no programs:
+// it checks everything else. Conditions over the limit of cost are not compiled.
 func (d *document) conditions(o *Object) (ok bool) {
 	cost, written := o.Cost(), o.matchConditions()
 	if over := cost.Over(DocumentLimit()); over != "" {

@@ -2,7 +2,7 @@
 //
 // [Decode] reads documents strictly, with the defaults and the validation of the version they are written in. [Compile] makes a
 // match.Snapshot of objects. A [Source] lists the documents of one place: package directory has the one for files. Package
-// store puts what sources list into force.
+// store puts the listed documents into force.
 //
 // Objects and snapshots are immutable.
 package config
@@ -54,7 +54,7 @@ func KeyOf(h *match.Hook) Key {
 	return Key{Kind: validatingKind, Name: h.ID.Configuration}
 }
 
-// Object is one document that was read, defaulted and found valid. Exactly one of the pointers is set. It is immutable.
+// Object is one document that was read, defaulted and found valid. Exactly one pointer is set. It is immutable.
 type Object struct {
 	Key
 	// APIVersion is the version that the document is written in, for example admissionregistration.k8s.io/v1beta1.
@@ -66,7 +66,8 @@ type Object struct {
 	// Line is the first line of the document in File, counted from 1.
 	Line int
 
-	// Validating is a ValidatingWebhookConfiguration, or what else says the same, with the defaults of its version.
+	// Validating is a ValidatingWebhookConfiguration, or a document of another kind or version as one, with the defaults of
+	// its version.
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	// Mutating is a MutatingWebhookConfiguration with the defaults of its version, or an InitializerConfiguration as the mutating webhooks
 	// that say the same (Initializes).
@@ -82,10 +83,11 @@ type Object struct {
 	// ones has any. It is no part of the document.
 	Pending []string
 
-	// Saved is when the object was saved that a restart has restored (store.Options.LastGood); zero for one that was listed.
+	// Saved is the time at which the object was saved, if a restart restored it (store.Options.LastGood); zero for a listed
+	// object.
 	Saved time.Time
 
-	// Digest is that of the content with its defaults: of two documents that mean the same it is the same.
+	// Digest is computed from the content with its defaults: documents with one meaning have one digest.
 	Digest string
 
 	// Conditions are the compiled matchConditions, by webhook and condition; nil without any.
@@ -168,7 +170,7 @@ func (o *Object) field(path string) string {
 	return path
 }
 
-// Content is the document itself, with its defaults: what one of the pointers refers to. It must not be changed.
+// Content is the document itself, with its defaults: the target of the pointer that is set. It must not be changed.
 func (o *Object) Content() any {
 	switch {
 	case o.Validating != nil:
@@ -183,7 +185,7 @@ func (o *Object) Content() any {
 	return o.Cluster
 }
 
-// seal computes the digest of the content: what it means, not how it was written.
+// seal computes the digest of the content, which depends on its meaning and not on its notation.
 func (o *Object) seal() error {
 	data, err := json.Marshal(o.Content())
 	if err != nil {
@@ -194,7 +196,7 @@ func (o *Object) seal() error {
 	return nil
 }
 
-// The codes of problems that this package finds. Compiling adds those of package match.
+// The codes of problems that this package finds. Compiling adds the codes of package match.
 const (
 	// CodeSyntax: the document is neither YAML nor JSON.
 	CodeSyntax = "syntax"
@@ -202,7 +204,7 @@ const (
 	CodeKind = "kind"
 	// CodeField: a field is unknown, stands there twice, or has the wrong type.
 	CodeField = "field"
-	// CodeInvalid: the document can be read, but what it says is not valid.
+	// CodeInvalid: the document can be read, but is not valid.
 	CodeInvalid = "invalid"
 	// CodeLimit: a limit of this package is exceeded.
 	CodeLimit = "limit"
@@ -210,7 +212,7 @@ const (
 	CodeDuplicate = match.CodeDuplicate
 	// CodeEmpty: the file has not a byte. A program that writes a file in place empties it for a moment.
 	CodeEmpty = "empty"
-	// CodeUnsettled: the file goes on changing (directory.UnsettledAfter); what it held before counts.
+	// CodeUnsettled: the file goes on changing (directory.UnsettledAfter); its earlier content counts.
 	CodeUnsettled = "unsettled"
 	// CodeKept: the last good version of the object stays in force, since the present one is not valid.
 	CodeKept = "kept"
@@ -245,7 +247,7 @@ type Problem struct {
 	Key Key
 	// Field is the path of the field, for example webhooks[0].clientConfig.caBundle; empty for the whole document.
 	Field string
-	// Message says which rule was broken and, where it is not obvious, what to do.
+	// Message names the broken rule and, where it is not obvious, the remedy.
 	Message string
 
 	// Document is its place in File, which tells documents apart; empty when the problem is about the whole file.

@@ -31,7 +31,7 @@ const (
 const (
 	// MaxCombinations bounds the combinations that the rules of one document name (match.Combinations).
 	MaxCombinations = 10_000
-	// MaxTotalCombinations bounds those of all objects in force.
+	// MaxTotalCombinations bounds the combinations of all objects in force.
 	MaxTotalCombinations = 100_000
 )
 
@@ -39,7 +39,7 @@ const (
 type Cost struct {
 	// Conditions is the number of matchConditions.
 	Conditions int
-	// Bytes are those of their expressions.
+	// Bytes is the length of their expressions.
 	Bytes int
 	// Combinations is the number of combinations that rules name.
 	Combinations int
@@ -99,7 +99,7 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// Cost is the cost of the object, by the counts of what it names: nothing is expanded.
+// Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
 	for _, conditions := range o.matchConditions() {
 		c.Conditions += len(conditions)
@@ -120,7 +120,7 @@ func (o *Object) Cost() (c Cost) {
 	return c
 }
 
-// matchConditions are those of each webhook.
+// matchConditions returns the conditions of each webhook.
 func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
 	var all [][]admissionregistrationv1.MatchCondition
 	switch {
@@ -136,8 +136,8 @@ func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
 	return all
 }
 
-// Budget bounds what several documents cost together. A document that would exceed it is not compiled,
-// and gets a problem. It is not for concurrent use.
+// Budget bounds the cost of several documents together. A document that would exceed it is not compiled, and gets a problem.
+// It is not for concurrent use.
 type Budget struct {
 	// Limit is the most that they may cost.
 	Limit Cost
@@ -157,7 +157,7 @@ func (b *Budget) count(objects []Object) {
 	}
 }
 
-// admit counts what a document costs, and reports whether it may be compiled.
+// admit adds the cost of a document, and reports whether it may be compiled.
 func (b *Budget) admit(c Cost) bool {
 	b.asked = b.asked.Plus(c)
 	if b.spent.Plus(c).Over(b.Limit) != "" {

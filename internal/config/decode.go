@@ -27,8 +27,8 @@ const (
 	MaxDocuments = 5000
 )
 
-// Decoder reads documents. What their matchConditions were compiled to stays with the objects, and is shared by all objects
-// of one Decoder. It may be used concurrently.
+// Decoder reads documents. Their compiled matchConditions stay with the objects, and all objects of one Decoder share them.
+// It may be used concurrently.
 type Decoder struct {
 	validator   Validator
 	expressions *match.Expressions
@@ -58,14 +58,14 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 	return d.DecodeWithin(nil, file, data)
 }
 
-// DecodeWithin is Decode for one of several files that have a budget together; nil for one that has none.
+// DecodeWithin is Decode for a file that shares a budget with others; nil for a file without one.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
 	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, unstaged: d.unstaged, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
 
-// fileReader collects what one file holds.
+// fileReader collects the objects and problems of one file.
 type fileReader struct {
 	file        string
 	validator   Validator
@@ -223,7 +223,7 @@ func (d *document) readTop() {
 	d.read(h)
 }
 
-// head reads what kind of document it is.
+// head reads the apiVersion and kind of the document.
 func (d *document) head() (head, bool) {
 	var h head
 	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &h)
@@ -302,7 +302,7 @@ func (d *document) decode(into any) bool {
 	return ok
 }
 
-// inItem reports whether a path of a List lies in one of its items, which answers for itself.
+// inItem reports whether a path of a List lies in an item, whose own reading reports its problems.
 func (d *document) inItem(path string) bool {
 	return d.isList && strings.HasPrefix(path, "items[")
 }

@@ -1,7 +1,7 @@
 package config
 
-// DecodeCache decodes the parts of a source, such as its files, and keeps those of the last call, so that a call costs only
-// what has changed. The zero value is ready. It is not for concurrent use.
+// DecodeCache decodes the parts of a source, such as its files, and keeps the parts of the last call, so that a call costs
+// only the changes. The zero value is ready. It is not for concurrent use.
 type DecodeCache[K, V comparable] struct {
 	known map[K]decodedPart[V]
 }
@@ -22,7 +22,7 @@ type decodedPart[V comparable] struct {
 	problems Problems
 }
 
-// Decode returns what the parts hold. Parts that it knows count first in the budget, TotalLimit; the others follow in their
+// Decode returns the objects of the parts. Known parts count first in the budget, TotalLimit; the others follow in their
 // order.
 func (c *DecodeCache[K, V]) Decode(parts []Part[K, V]) (objects []Object, problems Problems) {
 	budget, known := &Budget{Limit: TotalLimit()}, make([]bool, len(parts))

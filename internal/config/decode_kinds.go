@@ -21,7 +21,7 @@ const readKinds = "the kinds that are read are " + validatingKind + " and " + mu
 	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
 	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
-// read reads a document of one of our kinds.
+// read reads a document of a kind of portcullis.dev/v1.
 func (d *document) read(h head) {
 	if d.count++; d.count > MaxDocuments {
 		if d.count == MaxDocuments+1 {
@@ -91,7 +91,7 @@ func readAs[T any](d *document, complete func(*T) field.ErrorList) (*T, bool) {
 	return readThrough(d, func(into *T, _ Validator) (*T, field.ErrorList) { return into, complete(into) })
 }
 
-// readThrough reads the document as a T and returns what complete makes of it, if that finds nothing that is not valid.
+// readThrough reads the document as a T and returns the result of complete, if complete finds no error.
 func readThrough[T, U any](d *document, complete func(*T, Validator) (*U, field.ErrorList)) (*U, bool) {
 	into := new(T)
 	if !d.decode(into) {
@@ -127,12 +127,12 @@ func KeyOfKind(apiVersion, kind, name string) Key {
 // listSuffix ends the kinds of lists of one kind, in which API servers answer.
 const listSuffix = "List"
 
-// isList reports whether the document holds others: a List of v1, or one of webhook configurations alone.
+// isList reports whether the document holds others: a List of v1, or a list of webhook configurations.
 func (h head) isList() bool {
 	return h.APIVersion == "v1" && h.Kind == "List" || h.item().Kind != ""
 }
 
-// item is what the items of a list are that do not say it; empty when they have to.
+// item is the head of list items that have none of their own; empty if each needs one.
 func (h head) item() head {
 	kind, _ := strings.CutSuffix(h.Kind, listSuffix)
 	switch h.APIVersion + " " + kind {
@@ -159,7 +159,7 @@ func suggestKind(h head) string {
 		name  string
 		kinds []string
 	}{{kinds.APIVersion, ours}, {admissionregistrationV1, webhooks}, {admissionregistrationV1alpha1, []string{externalHooksKind}}} {
-		if slices.Contains(version.kinds, h.Kind) { // but a Role of another group, which is one of RBAC
+		if slices.Contains(version.kinds, h.Kind) { // but a Role of another group is a Role of RBAC
 			group, _, _ := strings.Cut(version.name, "/")
 			if !strings.HasPrefix(h.APIVersion, group+"/") && len(suggest.Nearest(h.APIVersion, []string{version.name})) == 0 {
 				return ""

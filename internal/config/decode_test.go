@@ -435,7 +435,8 @@ spec: {}
 	}
 }
 
-// TestTheExamplesOfTheManualsAreValid reads what the manuals mark as yaml; they mark documents of others as yml.
+// TestTheExamplesOfTheManualsAreValid reads the examples that the manuals mark as yaml; they mark documents of others as
+// yml.
 func TestTheExamplesOfTheManualsAreValid(t *testing.T) {
 	for _, page := range []string{
 		"README.md", "docs/configuration.md", "docs/configuration-reference.md", "docs/hosts.md", "docs/migrating.md", "examples/python/README.md",

@@ -64,8 +64,8 @@ func (p *lineIndex) fieldLines(path string) map[string]int {
 	return lines
 }
 
-// inFile is a line of the document as a line of the file. YAML knows more ends of lines than editors do, so what it
-// counts may lie behind the end.
+// inFile is a line of the document as a line of the file. YAML knows more ends of lines than editors do, so its count may
+// lie behind the end.
 func (p *lineIndex) inFile(line int) int { return min(p.line+line-1, p.last) }
 
 // steps cuts a path as Kubernetes writes it: a.b[0].c[key.with.dots].
@@ -138,7 +138,7 @@ func (p *lineIndex) duplicates() []duplicate {
 				}
 				walk(node.Content[i+1], at)
 			}
-		default: // what an alias stands for is looked at where it is written
+		default: // the target of an alias is examined where it is written
 		}
 	}
 	if p.root != nil {

@@ -31,8 +31,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// apiServerCreates is what kube-apiserver's create handler says to the document, in process: its strict serializer, its
-// defaults and conversion, and its registry strategy, in the order of createHandler in k8s.io/apiserver.
+// apiServerCreates returns the error of kube-apiserver's create handler for the document, in process: its strict serializer,
+// its defaults and conversion, and its registry strategy, in the order of createHandler in k8s.io/apiserver.
 //
 // No API server of today creates v1beta1, which allowed side effects and two hooks of one name. It is asked about each
 // hook alone, and about one without side effects where v1beta1 allows them.
@@ -57,7 +57,7 @@ func apiServerCreates(h head, body []byte, isYAML bool) error {
 	return nil
 }
 
-// strategyCreates is what the registry says to the object.
+// strategyCreates returns the error of the registry for the object.
 func strategyCreates(obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -113,7 +113,7 @@ func hookByHook(obj runtime.Object) []runtime.Object {
 	return all
 }
 
-// weCreate is what Decode says to it.
+// weCreate returns the error of Decode for it.
 func weCreate(name string, body []byte) error {
 	objects, problems := decode(name, body)
 	if err := problems.Err(); err != nil {

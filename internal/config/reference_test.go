@@ -17,8 +17,8 @@ import (
 
 const reference = "../../docs/configuration-reference.md"
 
-// The reference is written by hand: comments of Go types neither say what an absent field means nor link to the guide. The
-// tests hold it to the types, the codes and the constants.
+// The reference is written by hand: comments of Go types neither give the meaning of an absent field nor link to the guide.
+// The tests hold it to the types, the codes and the constants.
 
 func TestTheReferenceListsTheFieldsOfEachKind(t *testing.T) {
 	for heading, spec := range map[string]reflect.Type{

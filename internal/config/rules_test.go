@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ruledHooks is a configuration of one of both kinds in which every field that has a rule has a line of its own.
+// ruledHooks is a configuration of either kind in which every field that has a rule has a line of its own.
 const ruledHooks = `apiVersion: admissionregistration.k8s.io/v1
 kind: KIND
 metadata:
@@ -96,8 +96,8 @@ func TestEveryRuleOfARegistrationIsToldWithItsPlace(t *testing.T) {
 	}
 }
 
-// ruleCase is a rule, what breaks it in ruledHooks, and what is said then: line, field and message. An ending of three dots
-// stands for the rest of it.
+// ruleCase is a rule, a change of ruledHooks that breaks it, and the problem then: line, field and message. An ending of
+// three dots stands for the rest of it.
 type ruleCase struct {
 	name     string
 	old, new string

@@ -43,7 +43,7 @@ func split(data []byte) []text {
 	return texts
 }
 
-// isMarker reports whether a line ends a YAML document. Both markers do: what follows `...` would else be ignored.
+// isMarker reports whether a line ends a YAML document. Both markers do: otherwise the lines after `...` would be ignored.
 func isMarker(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("---"))
 	if !ok {

@@ -31,7 +31,7 @@ func filler(seed int64) func(object any) {
 	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), legacyscheme.Codecs).Fill
 }
 
-// require fills in what v1 requires and v1beta1 does not.
+// require fills in the fields that v1 requires and v1beta1 does not.
 func require(effects **admissionregistrationv1.SideEffectClass, versions *[]string) {
 	if none := admissionregistrationv1.SideEffectClassNone; *effects == nil {
 		*effects = &none
@@ -42,7 +42,7 @@ func require(effects **admissionregistrationv1.SideEffectClass, versions *[]stri
 }
 
 // TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere reads objects of v1beta1 as documents are read, which is as v1, and
-// compares what becomes of them with what Kubernetes' scheme makes of them in each direction.
+// compares the results with the conversion by Kubernetes' scheme in each direction.
 func TestRandomV1beta1ConfigurationsComeBackFromV1AsTheyWere(t *testing.T) {
 	for seed := range randomConfigurations() {
 		fill := filler(seed)
@@ -127,7 +127,7 @@ func there(t *testing.T, from runtime.Object, got runtime.Object, meta *metav1.O
 	same(t, want, got)
 }
 
-// back compares what was read, as v1beta1, with what there was, with its defaults.
+// back compares the object that was read, as v1beta1, with the original, with its defaults.
 func back(t *testing.T, read runtime.Object, from runtime.Object, meta *metav1.ObjectMeta) {
 	t.Helper()
 	got := converted(t, read, admissionregistrationv1beta1.SchemeGroupVersion)
@@ -149,7 +149,7 @@ func converted(t *testing.T, from runtime.Object, to schema.GroupVersion) runtim
 	return out
 }
 
-// same compares everything but the words for what the object is. JSON leaves out empty lists.
+// same compares everything but apiVersion and kind. JSON leaves out empty lists.
 func same(t *testing.T, want, got runtime.Object) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.EquateEmpty()); diff != "" {

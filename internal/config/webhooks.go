@@ -53,8 +53,8 @@ func readV1beta1[T any, C webhookConfiguration[T]](v Validator) func(C) field.Er
 	}
 }
 
-// createMeta does to metadata what kube-apiserver does before it validates a new cluster-scoped object: it wipes what
-// the server sets itself (WipeObjectMetaSystemFields, EnsureObjectNamespaceMatchesRequestNamespace, the field manager,
+// createMeta treats metadata as kube-apiserver does before it validates a new cluster-scoped object: it wipes the fields
+// that the server sets itself (WipeObjectMetaSystemFields, EnsureObjectNamespaceMatchesRequestNamespace, the field manager,
 // PrepareForCreate), and refuses a resourceVersion as its storage does.
 func createMeta(m metav1.Object) field.ErrorList {
 	m.SetNamespace("")

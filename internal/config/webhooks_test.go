@@ -352,7 +352,7 @@ func asJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// withoutServerFields is the object as JSON has it, without what the server sets and createMeta wipes.
+// withoutServerFields is the object as JSON has it, without the fields that the server sets and createMeta wipes.
 func withoutServerFields(t testing.TB, obj runtime.Object) map[string]any {
 	t.Helper()
 	var fields map[string]any

@@ -55,9 +55,9 @@ type externalRule struct {
 	Resources   []string                                `json:"resources"`
 }
 
-// readExternalHooks is readV1 for an ExternalAdmissionHookConfiguration: by the rules of Kubernetes 1.8, which are
-// those of 1.7 and allow failurePolicy Fail, and then as v1 says the same. What had no field then means what it does in
-// v1beta1 when it is absent.
+// readExternalHooks is readV1 for an ExternalAdmissionHookConfiguration. It validates by the rules of Kubernetes 1.8, which
+// are the rules of 1.7 and allow failurePolicy Fail, and then converts to v1. Settings that had no field get the defaults of
+// v1beta1.
 //
 // Kubernetes called the name and namespace of the Service required and did not look. Here they are looked for.
 func readExternalHooks(c *externalHooks, v Validator) (*admissionregistrationv1.ValidatingWebhookConfiguration, field.ErrorList) {
@@ -77,7 +77,7 @@ func readExternalHooks(c *externalHooks, v Validator) (*admissionregistrationv1.
 	return v1, errs
 }
 
-// webhook is the hook as v1 says the same; what v1 defaults alike is left out.
+// webhook converts the hook to v1; fields whose default in v1 is the same are left out.
 func (h *externalHook) webhook() admissionregistrationv1.ValidatingWebhook {
 	failurePolicy, matchPolicy := admissionregistrationv1.Ignore, admissionregistrationv1.Exact
 	if h.FailurePolicy != nil {
@@ -98,7 +98,7 @@ func (h *externalHook) webhook() admissionregistrationv1.ValidatingWebhook {
 	return w
 }
 
-// client is the clientConfig as v1 says the same; one that says nothing stays empty, for a hook that streams serve.
+// client converts the clientConfig to v1; an empty one stays empty, for a hook that streams serve.
 func (c *externalClientConfig) client() admissionregistrationv1.WebhookClientConfig {
 	if c.Service == (externalService{}) && c.URLPath == "" && len(c.CABundle) == 0 {
 		return admissionregistrationv1.WebhookClientConfig{}

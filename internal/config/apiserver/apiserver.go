@@ -29,8 +29,8 @@ func (Validator) Validate(configuration runtime.Object) field.ErrorList {
 }
 
 // ValidateOlder implements config.Validator. Kubernetes still has the rules of older versions, for updates of objects that were made under them
-// (ValidateValidatingWebhookConfigurationUpdate): what the object was before says which rules hold. So a configuration is validated as an
-// update of one that had what the older versions allow: two hooks of one name, unknown side effects, and reviewVersions.
+// (ValidateValidatingWebhookConfigurationUpdate): the old object selects the rules. So a configuration is validated as an update of an object
+// that had all that the older versions allow: two hooks of one name, unknown side effects, and reviewVersions.
 func (Validator) ValidateOlder(configuration runtime.Object, reviewVersions []string) field.ErrorList {
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(configuration, admissionregistration.SchemeGroupVersion)
 	unknown := admissionregistration.SideEffectClassUnknown

@@ -42,9 +42,9 @@ type Options struct {
 	Decoder *config.Decoder
 }
 
-// Source is a Source of files. A path that does not exist or cannot be read fails the listing: nothing there is not
-// the same as nothing known. It keeps what it decoded by the digest of each file, so listing what did not change costs
-// reading it, and beside that the bytes that count of each. Its methods may be called concurrently.
+// Source is a Source of files. A path that does not exist or cannot be read fails the listing: an absent path does not mean
+// an empty configuration. It keeps decoded objects by the digest of each file, so a listing reads all files but decodes only
+// changed ones. It also keeps the effective bytes of each file. Its methods may be called concurrently.
 type Source struct {
 	paths    []string
 	settling settling
@@ -196,13 +196,13 @@ func tooMany(l config.Listing, message string) config.Listing {
 	return l
 }
 
-// fileData is a file and its bytes; of one that is too large, one byte more than the limit.
+// fileData is a file and its bytes; of a file that is too large, the limit and one byte more.
 type fileData struct {
 	path string
 	data []byte
 	sum  [sha256.Size]byte
 	info os.FileInfo // after it was read
-	// whole is whether the file is one of a version that was put in place as a whole: it is not written to any more.
+	// whole is whether the file belongs to a version that was put in place as a whole: nothing writes to it any more.
 	whole bool
 }
 
@@ -283,7 +283,7 @@ func readable(name string) bool {
 	return false
 }
 
-// isDirectory follows links. What cannot be looked at is none: reading it will tell.
+// isDirectory follows links. It is false for a path that cannot be examined: reading it returns the error.
 func isDirectory(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

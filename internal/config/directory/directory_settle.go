@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// How long a file has to look the same before what it holds counts: the beginning of a YAML stream is a valid stream too.
+// How long a file must stay unchanged before its content counts: the beginning of a YAML stream is a valid stream too.
 const (
 	// ReplaceDelay is for a file that was renamed into its place, that is new, and that is gone.
 	ReplaceDelay = 100 * time.Millisecond
@@ -25,7 +25,7 @@ const (
 type settling struct {
 	mu       sync.Mutex
 	observed map[string]fileObservation
-	content  map[string]fileData // what counts
+	content  map[string]fileData // the content that counts
 }
 
 // fileObservation is the look of a file, and how long it has lasted.
@@ -71,9 +71,9 @@ func sameLook(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// look takes what was just read, and returns what counts, in the order of paths: of a file that has changed lately what it
-// held before, if it held anything. again is when to look again for the first of these; 0 when there are none. unsettled are the
-// paths of those that go on changing, in their order.
+// look takes the files just read, and returns the content that counts, in the order of paths. A file that has changed lately
+// counts with its earlier content, if it had any. again is the time until the first of these may count; 0 when there are none.
+// unsettled are the paths of the files that go on changing, in their order.
 func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

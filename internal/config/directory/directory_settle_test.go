@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 )
 
-// looked expects what a listing shows as file:name, and when the source wants to be listed again.
+// looked expects the content of a listing as file:name, and the time until the source wants to be listed again.
 func looked(t *testing.T, d *Source, want string, again time.Duration) {
 	t.Helper()
 	l, err := d.List(t.Context())
@@ -166,7 +166,7 @@ func TestAFileThatGoesOnChangingIsAFinding(t *testing.T) {
 		if got := change(RewriteDelay-1, 2*RewriteDelay); got != config.CodeUnsettled || len(revisions) != 2 {
 			t.Errorf("found is %q, in %d revisions", got, len(revisions))
 		}
-		looked(t, d, "a.yaml:one", 1) // what it held before counts, for another moment
+		looked(t, d, "a.yaml:one", 1) // its earlier content counts, for another moment
 		<-time.After(RewriteDelay)
 		looked(t, d, "a.yaml:one a.yaml:two", 0)
 		for range 2 * UnsettledAfter / RewriteDelay {

@@ -352,7 +352,7 @@ func TestADirectoryInForce(t *testing.T) {
 	}
 }
 
-// What a source without a gate has is bounded before it is compiled, whatever the number of its documents.
+// The content of a source without a gate is bounded before it is compiled, whatever the number of its documents.
 func TestFilesWithTooManyConditionsKeepTheirLastGoodVersions(t *testing.T) {
 	dir := t.TempDir()
 	repeat := func(n int, x string) (all []string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rewatchInterval is how often directories are watched anew: one that was replaced is another one to the kernel.
+// rewatchInterval is how often directories are watched anew: to the kernel a replaced directory is another one.
 const rewatchInterval = time.Second
 
 // Watch implements config.Source.
@@ -23,7 +23,7 @@ func (d *Source) Watch(ctx context.Context, notify func()) error {
 	again := time.NewTicker(rewatchInterval)
 	defer again.Stop()
 	d.watchAll(w)
-	notify() // for what changed before the watch began
+	notify() // for changes from before the watch began
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,7 +44,8 @@ func (d *Source) Watch(ctx context.Context, notify func()) error {
 	}
 }
 
-// watchAll watches the directory of each path. One that cannot be watched, because it is not there, is tried again.
+// watchAll watches the directory of each path. It tries again later if a directory cannot be watched, because it does not
+// exist.
 func (d *Source) watchAll(w *fsnotify.Watcher) {
 	for _, path := range d.paths {
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {

@@ -55,10 +55,10 @@ type RestoreOptions struct {
 	Logger *slog.Logger
 }
 
-// Restore makes the store of a backup. It is there whole or not at all. Its revision is far past that of the backup, so that
-// no reader takes the next writes for the lost ones.
+// Restore makes a store from a backup. It creates the whole store or none. Its revision is far past the revision of the
+// backup, so that no reader takes the next writes for the lost ones.
 //
-// Errors: ErrLocked, ErrExists, ErrNotWhole, or what the file system says.
+// Errors: ErrLocked, ErrExists, ErrNotWhole, or an error of the file system.
 func Restore(ctx context.Context, o RestoreOptions) error {
 	if err := Verify(o.File); err != nil {
 		return err

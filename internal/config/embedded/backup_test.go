@@ -86,7 +86,7 @@ func TestABackupUnderWritesIsOneMoment(t *testing.T) {
 	again := start(t, dir)
 	defer again.Close()
 	store := storeIn(t, again)
-	// Who knows what was lost goes on with what there is, and does not mix the two.
+	// A reader that knew the lost writes goes on with the restored ones, and does not mix the two.
 	now, err := store.Read(t.Context(), latest)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 const (
 	// DefragmentInterval is how often it is looked whether the database nears its quota.
 	DefragmentInterval = time.Minute
-	// crowded is the part of the quota, in percent, from which on it is defragmented: what staged objects may add to it in a minute stays below half.
+	// crowded is the percentage of the quota above which the store is defragmented: with all the staged objects of a minute more it stays below half.
 	crowded = 40
 	// tight is the part of the quota, in percent, that leaves little room for changes of the configuration.
 	tight = 75

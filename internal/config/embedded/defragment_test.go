@@ -45,7 +45,7 @@ func routeOf(name string, generation int64, size int) *etcdstore.Record {
 	}
 }
 
-// fill writes versions of a route until the store is full, and returns the last one that was acknowledged.
+// fill writes versions of a route until the store is full, and returns the last acknowledged state.
 func fill(t *testing.T, s *etcdstore.Store) *etcdstore.State {
 	t.Helper()
 	for state, n := read(t, s), int64(1); ; n++ {
@@ -105,7 +105,7 @@ func TestWhatIsTooMuchForTheQuotaFitsIntoALargerOne(t *testing.T) {
 	s := storeIn(t, server)
 	state := read(t, s)
 	var noRoom error
-	for n := 0; noRoom == nil && n < 1000; n++ { // what was written beside the objects goes first
+	for n := 0; noRoom == nil && n < 1000; n++ { // data beside the objects goes first
 		_, err := s.Commit(t.Context(), state, etcdstore.Edit{Put: []*etcdstore.Record{routeOf(fmt.Sprint("r", n), 1, 100<<10)}})
 		if errors.Is(err, etcdstore.ErrFull) {
 			noRoom = server.Defragment(t.Context())

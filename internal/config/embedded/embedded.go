@@ -60,10 +60,10 @@ type Server struct {
 	once   sync.Once // of close
 }
 
-// Start opens the data directory, or makes it, and returns when etcd answers. What was acknowledged before the process
-// was killed is there.
+// Start opens the data directory, or makes it, and returns when etcd answers. The store has all writes that an earlier
+// process acknowledged, also if that was killed.
 //
-// Errors: ErrLocked, what the file system says, or the end of ctx.
+// Errors: ErrLocked, an error of the file system, or the end of ctx.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Dir == "" {
 		return nil, errors.New("embedded: no data directory")

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim says what is there, and then applies one change after the other, each to two objects: it says when it begins and
-// when one was acknowledged.
+// victim prints its state, and then applies one change after the other, each to two objects: it prints when it begins and
+// when a change was acknowledged.
 func victim(ctx context.Context, dir string) error {
 	server, err := embedded.Start(ctx, embedded.Options{Dir: dir})
 	if err != nil {
@@ -69,7 +69,7 @@ func generationOf(s *etcdstore.State, name string) int64 {
 	return 0
 }
 
-// killed is what a victim has said in its life.
+// killed is the output of a victim in its life.
 type killed struct {
 	left, right, changes, begun, acknowledged int64
 	err                                       string
@@ -101,7 +101,7 @@ func kill(t *testing.T, dir string, after int64) killed {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for k.hear(lines) { // what it has said before it died
+	for k.hear(lines) { // its output before it died
 	}
 	if err := cmd.Wait(); err == nil || k.err != "" {
 		t.Fatalf("it has ended by itself: %v: %s", err, k.err)
@@ -109,7 +109,7 @@ func kill(t *testing.T, dir string, after int64) killed {
 	return k
 }
 
-// hear takes what a victim says next. It returns false when that is all.
+// hear takes the next line of a victim. It returns false after the last.
 func (k *killed) hear(lines *bufio.Reader) bool {
 	line, err := lines.ReadString('\n')
 	if errors.Is(err, io.EOF) {

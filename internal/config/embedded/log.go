@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapTo is etcd's logger, in front of ours, which gets lines of a level or above. What etcd says of its usual life is
-// below all of those that it is asked for.
+// zapTo is etcd's logger, in front of ours, which gets lines of a level or above. etcd logs its usual events below every
+// level that callers pass.
 func zapTo(to *slog.Logger, level zapcore.LevelEnabler) *zap.Logger {
 	return zap.New(&core{to: to.With("component", "etcd"), LevelEnabler: level})
 }

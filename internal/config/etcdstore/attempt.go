@@ -43,8 +43,8 @@ func Retry[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 	return attempt(ctx, ask, maxRetries, int(retryInterval/attemptAfter))
 }
 
-// attempt is Attempt with the largest number of attempts, and the most times attemptAfter between two of them. That time is doubled for each
-// one that is not answered.
+// attempt is Attempt with the largest number of attempts, and the most times attemptAfter between two of them. That time is doubled after
+// each attempt without an answer.
 func attempt[T any](ctx context.Context, ask func(context.Context) (T, error), most, apart int) (T, error) {
 	var asking sync.WaitGroup
 	defer asking.Wait()

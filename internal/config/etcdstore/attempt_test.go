@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAttempts asks members each of which answers after a time, and says what is made of their answers.
+// TestAttempts asks members that answer after a time, and checks the answer that the caller gets.
 func TestAttempts(t *testing.T) {
 	away, full := status.Error(codes.Unavailable, "away"), errors.New("full")
 	type member struct {

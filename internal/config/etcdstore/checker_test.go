@@ -29,7 +29,7 @@ const (
 	commitTimeout     = 3 * time.Second
 )
 
-// checker judges reviews by a real store in a real cluster, under faults, and collects what there is to prove.
+// checker judges reviews by a real store in a real cluster, under faults, and collects the evidence for the proof.
 type checker struct {
 	t       *testing.T
 	cluster *etcdtest.Cluster
@@ -98,8 +98,8 @@ func configurationOf(version int64) []*etcdstore.Record {
 	return out
 }
 
-// change makes versions until ctx ends, some soon after the other. A commit of which nobody knows what became is followed by
-// another version.
+// change makes versions until ctx ends, some soon after the other. After a commit with an unknown outcome it makes another
+// version.
 func (c *checker) change(ctx context.Context) {
 	var state *etcdstore.State
 	for ctx.Err() == nil {
@@ -202,7 +202,7 @@ type fault struct {
 	do   func()
 }
 
-// faults are what can happen next. The first takes longer than a configuration may be old.
+// faults are the faults that may come next. The first takes longer than a configuration may be old.
 func (c *checker) faults(maxAge time.Duration) []fault {
 	m := c.cluster.Members
 	one := rand.IntN(len(m))

@@ -17,7 +17,7 @@ import (
 
 // Times of the client of an external etcd.
 const (
-	// dialTimeout bounds the dial of one member, beside those of others.
+	// dialTimeout bounds the dial of one member. Members are dialled in parallel.
 	dialTimeout = 2 * time.Second
 	// keepAlive is the time without traffic after which gRPC pings a member, and the shortest it allows.
 	keepAlive = 10 * time.Second
@@ -34,8 +34,8 @@ const requestHeadroom = 512 << 10
 type DialOptions struct {
 	// Endpoints are the URLs of its members; at least one.
 	Endpoints []string
-	// CAFile, CertFile and KeyFile are PEM files: the authorities of the members, and a certificate of ours. Empty means
-	// those of the system, and none. Our certificate is read anew for each connection.
+	// CAFile, CertFile and KeyFile are PEM files: the authorities of the members, and a client certificate. Empty means the
+	// authorities of the system, and no certificate. The certificate is read anew for each connection.
 	CAFile, CertFile, KeyFile string
 	// User and PasswordFile are for an etcd that asks for a password. Both or neither.
 	User, PasswordFile string
@@ -47,7 +47,7 @@ func Dial(o DialOptions) (*clientv3.Client, error) {
 	c := clientv3.Config{
 		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream: true, Username: o.User, Logger: zap.NewNop(),
-		MaxCallSendMsgSize: MaxRequestBytes + requestHeadroom, // beyond what the client would send by itself, etcd decides
+		MaxCallSendMsgSize: MaxRequestBytes + requestHeadroom, // the client's own limit is higher, so etcd decides
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialAfter / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialAfter},
 			MinConnectTimeout: dialTimeout,

@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
-// patience bounds what a slow machine may take.
+// patience bounds the waits on a slow machine.
 const patience = 2 * time.Minute
 
 // inCluster is a store in a cluster, and a store.Store that judges by it.
@@ -200,7 +200,7 @@ func TestCompactionUnderAWatcherLosesNoChange(t *testing.T) {
 	for range 5 {
 		c.change()
 		for _, m := range c.Members {
-			m.Clients.Cut() // the watch has to begin anew, behind what is compacted
+			m.Clients.Cut() // the watch has to begin anew, behind the compacted revisions
 		}
 		for _, m := range c.Members {
 			m.Clients.Heal()

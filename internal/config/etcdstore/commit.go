@@ -55,8 +55,8 @@ func (s *Store) Commit(ctx context.Context, base *State, e Edit) (revision int64
 	return made(answer.Responses[0].GetResponseRange().Kvs, e.Change.ID)
 }
 
-// madeAnyway looks for a change that was refused because the store is full: etcd also refuses the one that fills it, after it has
-// made it.
+// madeAnyway looks for a change that was refused because the store is full: etcd also refuses the write that fills it, after it
+// has made it.
 func (s *Store) madeAnyway(ctx context.Context, n int64, id string, refused error) (revision int64, err error) {
 	if !errors.Is(refused, ErrFull) {
 		return 0, refused

@@ -7,8 +7,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// Decoder reads the manifests of states. It caches what it has read, so that a state costs only the changes since the last one.
-// It is not for concurrent use.
+// Decoder reads the manifests of states. It caches the decoded objects, so that a state costs only the changes since the last
+// one. It is not for concurrent use.
 type Decoder struct {
 	documents *config.Decoder
 	cache     config.DecodeCache[config.Key, *Record]

@@ -2,8 +2,8 @@
 // cluster of its own.
 //
 // Every transaction that changes something also changes one key, the generation. A reader reads that key, linearizably, and the
-// objects only after a change; a writer commits only if the generation is still the one that it has checked. [Store] has no
-// state: Read returns an immutable [State], and takes the last one to return the next.
+// objects only after a change; a writer commits only if the generation is still the checked one. [Store] has no state: Read
+// returns an immutable [State], and takes the last one to return the next.
 package etcdstore
 
 import (
@@ -39,7 +39,7 @@ const (
 var (
 	// ErrMissing: there is no store below the prefix, not even an empty one. It is never taken for an empty configuration.
 	ErrMissing = errors.New("etcd holds no configuration below this prefix, not even an empty one")
-	// ErrReplaced: the store is not the one that was read before, or an older state of it.
+	// ErrReplaced: the store is not the same as at the last reading, or an older state of it.
 	ErrReplaced = errors.New("etcd holds another store than before, or an older state of it")
 	// ErrMoved: another change was committed since the state that this one was checked against. Read, check and try again.
 	ErrMoved = errors.New("the configuration has changed meanwhile")

@@ -20,8 +20,8 @@ type known struct {
 	id   string // empty before the first listing
 }
 
-// Remember makes List fail unless the store is the one that a file names, so that a new process detects a store that was wiped
-// or replaced. The first listing writes a missing file; found reports whether it exists. Remember is called before List.
+// Remember makes List fail unless a file names the store, so that a new process detects a store that was wiped or replaced.
+// The first listing writes a missing file; found reports whether it exists. Remember is called before List.
 func (s *Source) Remember(file string) (found bool, err error) {
 	s.known.file = file
 	data, err := os.ReadFile(file)

@@ -20,7 +20,7 @@ func judgesBy(digest string) *configv1.DispatcherReport {
 	return &configv1.DispatcherReport{Status: &configv1.DispatcherStatus{DispatcherId: "d1", Applied: &configv1.Revision{Digest: digest}}}
 }
 
-// dispatchers waits until they say what is wanted.
+// dispatchers waits until their reports are as wanted.
 func (e *etcd) dispatchers(wanted func([]*configv1.DispatcherReport) bool) {
 	e.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -70,7 +70,7 @@ func TestADispatcherIsKnownWhileItLives(t *testing.T) {
 	e.dispatchers(func(all []*configv1.DispatcherReport) bool { return len(all) == 0 })
 }
 
-// A change waits for the dispatchers that are known: one that is not may judge by nothing that it lists.
+// A change waits for the known dispatchers: an unknown dispatcher may judge by nothing that it lists.
 func TestWhatADispatcherJudgesByIsListedOnceOthersKnowOfIt(t *testing.T) {
 	e := newEtcd(t)
 	if err := e.Init(t.Context()); err != nil {
@@ -174,8 +174,8 @@ func (e *etcd) anyLease() {
 	}
 }
 
-// lease is the one under which the dispatcher is known, once that has a length. There may be others: one that was granted too
-// late to be heard of lapses by itself.
+// lease returns the lease under which the dispatcher is known, once its length is as wanted. There may be others: a lease
+// that was granted too late to be heard of lapses by itself.
 func (e *etcd) lease(want time.Duration) clientv3.LeaseID {
 	e.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -223,7 +223,7 @@ func TestWhatSomethingElseHasWrittenIsSaidAgain(t *testing.T) {
 		return len(all) == 1 && all[0].GetStatus().GetApplied().GetDigest() == "new"
 	}
 	e.dispatchers(said)
-	// A member that hung writes what it was asked to long ago.
+	// A member that hung makes a write that it was asked for long ago.
 	if _, err := e.client.Put(ctx, etcdstore.DefaultPrefix+"dispatchers/d1", `{"id":"d1","digest":"old"}`); err != nil {
 		t.Fatal(err)
 	}

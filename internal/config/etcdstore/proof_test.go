@@ -13,8 +13,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 )
 
-// The promise is proven by what is seen from outside: the answers of reviews name the version of the configuration that
-// judged them, since its hooks bear that name, and every listing is noted where it leaves etcd.
+// The promise is proven from outside: the answers of reviews name the version of the configuration that judged them, since
+// its hooks bear that name, and every listing is noted where it leaves etcd.
 
 // listing is one successful listing.
 type listing struct {

@@ -26,7 +26,7 @@ type State struct {
 // Read returns the content of the store, linearizably. last is the result of an earlier Read: if nothing has changed since,
 // Read reads two keys and returns last itself. With nil it reads everything.
 //
-// Errors: ErrMissing, ErrReplaced, or those of etcd. None of them means that the configuration is empty.
+// Errors: ErrMissing, ErrReplaced, or an error of etcd. None of them means that the configuration is empty.
 func (s *Store) Read(ctx context.Context, last *State) (*State, error) {
 	if last == nil {
 		return s.readAll(ctx)

@@ -38,7 +38,7 @@ func TestDispatchersFollowARestoredCluster(t *testing.T) {
 	c.change()
 	c.follows("at the beginning")
 	file := snapshotOf(c)
-	c.change() // what is lost
+	c.change() // the lost change
 	c.follows("before the restoration")
 	lost, err := c.store.Read(t.Context(), nil)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestDispatchersFollowARestoredCluster(t *testing.T) {
 	}
 	c.Restore(file, 1_000_000)
 
-	// Who knows what was lost takes nothing that is older for the configuration.
+	// A reader that knew the lost change takes nothing older for the configuration.
 	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
 		if _, err = c.store.Read(t.Context(), lost); errors.Is(err, etcdstore.ErrReplaced) {
 			break
@@ -55,7 +55,7 @@ func TestDispatchersFollowARestoredCluster(t *testing.T) {
 			t.Fatalf("error %v, want that it is an older state", err)
 		}
 	}
-	// A process that was started anew knows nothing of it. What is applied through it is followed by the others.
+	// A process that was started anew knows nothing of it. The others follow the changes that are applied through it.
 	restarted := c.Store()
 	restored, err := restarted.Read(t.Context(), nil)
 	if err != nil {

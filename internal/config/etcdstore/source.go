@@ -75,7 +75,7 @@ func (s *Source) watch(ctx context.Context, notify func()) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	changes := s.store.watcher.Watch(ctx, s.store.keys.generation())
-	notify() // for what changed before
+	notify() // for changes from before
 	for answer := range changes {
 		if answer.Err() != nil {
 			return

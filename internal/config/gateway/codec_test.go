@@ -64,7 +64,7 @@ func TestManifestsAreObjectsOrText(t *testing.T) {
 	}
 }
 
-// FuzzTheJSONOfAnObject holds what is written against protobuf's own.
+// FuzzTheJSONOfAnObject compares the output with protobuf's own.
 func FuzzTheJSONOfAnObject(f *testing.F) {
 	f.Add("a", `{"b":1}`, "message")
 	f.Add(manifestBegins, `"\"manifest\":{\"raw\":\"`, manifestEnds)

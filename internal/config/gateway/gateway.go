@@ -31,7 +31,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// Prefix is the prefix of the paths of ConfigService, and AnalysisPrefix that of AnalysisService.
+// Prefix is the prefix of the paths of ConfigService, and AnalysisPrefix the prefix for AnalysisService.
 const (
 	Prefix         = "/v1/config/"
 	AnalysisPrefix = "/v1/analysis/"

@@ -15,7 +15,7 @@ const MaxCapabilities = 4
 // Capability names a secret in the path by which API servers without a client certificate send reviews of the cluster. The document
 // holds the hash of the secret alone, so that its readers cannot use it.
 type Capability struct {
-	// Name identifies the capability among those of the cluster, in metrics and messages. A DNS subdomain.
+	// Name identifies the capability in its cluster, in metrics and messages. A DNS subdomain.
 	Name string `json:"name"`
 	// SHA256 is the SHA-256 of the secret, in 64 lower-case hexadecimal digits, as `portcullis cluster capability new` prints it.
 	SHA256 string `json:"sha256"`

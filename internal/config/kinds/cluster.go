@@ -29,8 +29,8 @@ const (
 	MaxConfigurationAge = 10 * time.Minute
 )
 
-// Cluster is a Kubernetes cluster that sends reviews: how it is recognised, and where the mesh learns what a review does
-// not carry. Its name is the one in the paths that the cluster's API servers call.
+// Cluster is a Kubernetes cluster that sends reviews: how its callers are recognised, and the origin of data that a review
+// does not carry. The paths that the cluster's API servers call contain its name.
 type Cluster struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the cluster.
@@ -45,8 +45,8 @@ type ClusterSpec struct {
 	// common name. Empty means none.
 	Identities []string `json:"identities,omitempty"`
 	// Authorities may vouch for Identities: fingerprints of CA certificates and SPIFFE trust domains, as
-	// identity.CheckAuthority takes them. One of them has to stand above a caller's certificate. Empty means every authority of
-	// the listener's bundle.
+	// identity.CheckAuthority takes them. A caller's certificate must have been issued below a listed authority. Empty means
+	// every authority of the listener's bundle.
 	Authorities []string `json:"authorities,omitempty"`
 	// Capabilities are secrets in the path by which callers without a client certificate may send reviews of this cluster, where a
 	// dispatcher accepts capabilities (serve --allow-capabilities); at most MaxCapabilities. Empty means none.
@@ -59,8 +59,8 @@ type ClusterSpec struct {
 	// not carry, and the document says none of it: the other fields are absent. Its current context may get, list and watch
 	// namespaces; list and watch customresourcedefinitions and apiservices; and create subjectaccessreviews.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// Bridge, if present, means that the cluster is asked as with Kubeconfig, through the bridges that run in it (portcullis bridge):
-	// a bridge has one of Identities. The other fields are absent.
+	// Bridge, if present, means that the cluster is asked as with Kubeconfig, through the bridges that run in it (portcullis bridge).
+	// Each bridge has an identity of Identities. The other fields are absent.
 	Bridge *Bridge `json:"bridge,omitempty"`
 	// Namespaces is where the labels of namespaces come from. Absent, without Kubeconfig, means that they are unknown: a
 	// review that a namespaceSelector has to look at is then refused, since neither a match nor a skip would be true.
@@ -69,9 +69,8 @@ type ClusterSpec struct {
 	// each group in the order of the cluster's discovery. Absent, without Kubeconfig, means that it may serve whatever
 	// Kubernetes ever has.
 	APIVersions []string `json:"apiVersions,omitempty"`
-	// CustomResourceDefinitions are those of the cluster, as it shows them. Group, names, versions with their subresources,
-	// the defaults in schemas and conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version
-	// alone in which they came.
+	// CustomResourceDefinitions are copied from the cluster. Group, names, versions with their subresources, the defaults in schemas and
+	// conversion are read, and nothing else. Absent, without Kubeconfig, means that custom resources have the version alone in which they came.
 	CustomResourceDefinitions []apiextensionsv1.CustomResourceDefinition `json:"customResourceDefinitions,omitempty"`
 	// Bypass exempts requests of this cluster from all hooks. Absent exempts none.
 	Bypass *Bypass `json:"bypass,omitempty"`
@@ -94,7 +93,7 @@ func (s *ClusterSpec) MaxAge() time.Duration { return duration(s.MaxConfiguratio
 // Bridge marks a cluster whose bridges give access to its API server.
 type Bridge struct{}
 
-// NamespaceSource is where the labels of namespaces come from: exactly one of its fields is set.
+// NamespaceSource is the source of the labels of namespaces: exactly one field is set.
 type NamespaceSource struct {
 	// Kubeconfig is the absolute path of a kubeconfig file for the cluster. Its current context may get, list and watch
 	// namespaces.

@@ -11,7 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/documents.json")
 
-// documents are those of TestValidate as JSON, one a line. The tests of internal/schemas show them to the schemas of API servers.
+// documents are the documents of TestValidate as JSON, one a line. The tests of internal/schemas show them to the schemas of API
+// servers.
 type documents struct{ bytes.Buffer }
 
 func (d *documents) add(t *testing.T, name string, doc any) {

@@ -11,7 +11,7 @@ import (
 // HookRouteKind is the kind of a HookRoute.
 const HookRouteKind = "HookRoute"
 
-// Bounds of HookRouteSpec.Timeout. The upper one is that of timeoutSeconds in admissionregistration.k8s.io/v1.
+// Bounds of HookRouteSpec.Timeout. The upper one is the bound of timeoutSeconds in admissionregistration.k8s.io/v1.
 const (
 	MinTimeout = time.Millisecond
 	MaxTimeout = 30 * time.Second
@@ -56,28 +56,28 @@ type HookRouteSpec struct {
 	// Stream, if present, means that hosts serve the hook over streams that they dialled. Absent means that the hook is
 	// the JSON webhook of its clientConfig.
 	Stream *Stream `json:"stream,omitempty"`
-	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its
-	// common name. Empty means none. Those of an initializer (stage: initialize) may also act for it through InitializerService.
+	// Hosts are the identities that may serve the hook over streams: the first URI in a host's certificate, else its common
+	// name. Empty means none. The hosts of an initializer (stage: initialize) may also act for it through InitializerService.
 	Hosts []string `json:"hosts,omitempty"`
-	// Authorities may vouch for Hosts, as those of a ClusterSpec. Only with Stream, or for an initializer.
+	// Authorities may vouch for Hosts, as the authorities of a ClusterSpec do. Only with Stream, or for an initializer.
 	Authorities []string `json:"authorities,omitempty"`
 	// Rotation is when a hook that was just created is called for the first time. Empty means RotationAfterProbe. Only with
 	// Stream.
 	Rotation Rotation `json:"rotation,omitempty"`
 	// Clusters are the clusters whose reviews the hook sees. Empty means all.
 	Clusters []string `json:"clusters,omitempty"`
-	// HostClusters are the clusters where the hosts of an initializer run as Pods; for initializers only. There a Pod with the service account of
-	// one of Hosts is not held by this initializer, so that it can start. Empty means none.
+	// HostClusters are the clusters where the hosts of an initializer run as Pods; for initializers only. There the initializer does not hold a
+	// Pod whose service account is in Hosts, so that the host can start. Empty means none.
 	HostClusters []string `json:"hostClusters,omitempty"`
 	// Timeout bounds one call, as Go writes durations ("250ms"). Empty means the hook's timeoutSeconds.
 	Timeout string `json:"timeout,omitempty"`
-	// Speculate allows a mutating hook without side effects to be called before those ahead of it have answered. What it
-	// says counts if none of them changes the object, else it is asked again.
+	// Speculate allows a mutating hook without side effects to be called before the hooks ahead of it have answered. Its
+	// answer counts if none of them changes the object, else it is called again.
 	Speculate bool `json:"speculate,omitempty"`
 	// Hedge, if present, means that a call which takes long goes to a second replica too, and the first verdict counts.
 	// Only with Stream, and only for hooks without side effects.
 	Hedge *Hedge `json:"hedge,omitempty"`
-	// Shadow means that the hook is called beside the others and decides nothing: what it would have done is counted.
+	// Shadow means that the hook is called beside the others and decides nothing: its verdicts are only counted.
 	Shadow bool `json:"shadow,omitempty"`
 	// AllDenials means that a review which meets the hook waits for all validating hooks and names every denial.
 	AllDenials bool `json:"allDenials,omitempty"`
@@ -93,8 +93,8 @@ type HookRouteSpec struct {
 
 // Hedge says when a call goes to a second replica too.
 type Hedge struct {
-	// After is the delay, as Go writes durations ("20ms"), from MinHedgeAfter to MaxHedgeAfter. Empty means what 95 of 100
-	// of the hook's latest calls have taken.
+	// After is the delay, as Go writes durations ("20ms"), from MinHedgeAfter to MaxHedgeAfter. Empty means the 95th
+	// percentile of the hook's latest calls.
 	After string `json:"after,omitempty"`
 	// Percent is the most extra calls, of all calls of the hook, from MinHedgePercent to MaxHedgePercent. Absent means 5.
 	Percent *int32 `json:"percent,omitempty"`

@@ -22,7 +22,8 @@ type InitializerConfiguration struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	// Initializers are called in this order, after those of configurations whose names sort before this one. HookRoutes may change the order.
+	// Initializers are called in this order, after the initializers of configurations whose names sort before this one. HookRoutes may change
+	// the order.
 	Initializers []Initializer `json:"initializers,omitempty"`
 }
 
@@ -48,7 +49,7 @@ type InitializerRule struct {
 }
 
 // Webhooks returns the configuration as mutating webhooks that hosts serve, without defaults. The configuration must not be changed after.
-// Kubernetes' rules about webhooks and those of ValidateResources are the rules about initializers.
+// The rules about initializers are Kubernetes' rules about webhooks and the rules of ValidateResources.
 func (c *InitializerConfiguration) Webhooks() *admissionregistrationv1.MutatingWebhookConfiguration {
 	out := &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"}, ObjectMeta: c.ObjectMeta,

@@ -1,6 +1,6 @@
-// Package kinds holds the documents of portcullis.dev/v1: what an operator writes about hooks and clusters that
-// Kubernetes has no words for. Each kind defines the meaning of its fields and their validation; reading documents and
-// putting them in force is the business of package config.
+// Package kinds holds the documents of portcullis.dev/v1: settings of hooks and clusters for which Kubernetes has no field.
+// Each kind defines the meaning of its fields and their validation; reading documents and putting them in force is the
+// business of package config.
 //
 // The types are plain data. A validated document is not changed any more and may be read from any goroutine.
 package kinds
@@ -30,7 +30,7 @@ type TypeMeta struct {
 // Metadata names a document. It is deliberately less than Kubernetes' ObjectMeta: a field that nothing reads is refused
 // instead of ignored.
 type Metadata struct {
-	// Name identifies the document among those of its kind. A DNS subdomain.
+	// Name identifies the document in its kind. A DNS subdomain.
 	Name string `json:"name"`
 	// Labels are for the operator's own tools.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -48,7 +48,7 @@ func (m *Metadata) validate(path *field.Path) field.ErrorList {
 	return append(errs, apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))...)
 }
 
-// validateName checks a name of a document: one that Kubernetes would take for a cluster-scoped object.
+// validateName checks the name of a document: Kubernetes must accept it for a cluster-scoped object.
 func validateName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -65,8 +65,8 @@ func validateNames(names []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateIdentities checks a list of identities as certificates carry them. They are compared byte for byte, so what
-// can only be a slip of the editor is refused.
+// validateIdentities checks a list of identities as certificates carry them. They are compared byte for byte, so likely
+// typing errors, such as white space at an end, are refused.
 func validateIdentities(identities []string, path *field.Path) field.ErrorList {
 	errs := validateList(identities, path)
 	for i, id := range identities {
@@ -80,7 +80,7 @@ func validateIdentities(identities []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// MaxAuthorities bounds each list of authorities: those of a review's caller are compared with all of them.
+// MaxAuthorities bounds each list of authorities: the authorities of a review's caller are compared with all of them.
 const MaxAuthorities = 32
 
 // validateAuthorities checks a list of authorities.

@@ -27,13 +27,13 @@ const (
 type Registration struct {
 	// URL is where the cluster's API servers reach the mesh: https, a host, and perhaps a path.
 	URL string `json:"url"`
-	// CABundle are the authorities of the mesh's certificate: PEM, in base64 as in a webhook configuration. Empty trusts those of the
-	// API server's system.
+	// CABundle are the authorities of the mesh's certificate: PEM, in base64 as in a webhook configuration. Empty trusts the
+	// authorities of the API server's system.
 	CABundle []byte `json:"caBundle,omitempty"`
 	// CAFile is the absolute path of a PEM file of these authorities on each dispatcher, in the place of CABundle. It is read again at
 	// each comparison of the entries, so they follow it.
 	CAFile string `json:"caFile,omitempty"`
-	// Name is that of the two webhook configurations. Empty means portcullis.
+	// Name is the name of both webhook configurations. Empty means portcullis.
 	Name string `json:"name,omitempty"`
 	// OwnNamespace is the namespace in which the mesh runs in the cluster, which is exempt. Empty: the mesh runs elsewhere.
 	OwnNamespace string `json:"ownNamespace,omitempty"`
@@ -79,7 +79,7 @@ func (r *Registration) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateEntryURL holds the URL to what Kubernetes accepts, as ValidateWebhookURL of k8s.io/apiserver does.
+// validateEntryURL checks the URL as ValidateWebhookURL of k8s.io/apiserver does.
 func validateEntryURL(text string, path *field.Path) field.ErrorList {
 	u, err := url.Parse(text)
 	switch {

@@ -6,8 +6,8 @@ const (
 	Version = "v1"
 )
 
-// The kinds of webhook configurations in our group: documents for the mesh alone, which no API server calls. They are other words
-// than those of admissionregistration.k8s.io, so that a command of kubectl which names one never means the other.
+// The kinds of webhook configurations in portcullis.dev: documents for the mesh alone, which no API server calls. Their names
+// differ from the kinds of admissionregistration.k8s.io, so that a kubectl command which names one never means the other.
 const (
 	ValidatingHooksKind = "ValidatingHookConfiguration"
 	MutatingHooksKind   = "MutatingHookConfiguration"

@@ -29,13 +29,13 @@ type RoleSpec struct {
 	Role RoleName `json:"role"`
 	// Identities have the role: the first URI in a certificate, else its common name. Empty means none.
 	Identities []string `json:"identities,omitempty"`
-	// Authorities may vouch for Identities, as those of a ClusterSpec.
+	// Authorities may vouch for Identities, as the authorities of a ClusterSpec do.
 	Authorities []string `json:"authorities,omitempty"`
-	// NamePrefixes bound what an author writes: objects whose name begins with one of them. Empty means nothing, and "" in the
-	// list everything.
+	// NamePrefixes bound the objects that an author may write: their names begin with a listed prefix. Empty means none, and
+	// "" in the list all.
 	NamePrefixes []string `json:"namePrefixes,omitempty"`
-	// Clusters bound what an author's hooks see: the routes of each of them have to name clusters of this list. Empty means
-	// all clusters.
+	// Clusters bound the reviews that an author's hooks see: the routes of each hook must name clusters of this list. Empty
+	// means all clusters.
 	Clusters []string `json:"clusters,omitempty"`
 	// WebhookHosts bound which servers an author's hooks may name in clientConfig: the host of the url, without its port, or
 	// NAME.NAMESPACE.svc of the service. An entry is a host, or "*." and a suffix for every host below it. Empty means any.
@@ -45,7 +45,7 @@ type RoleSpec struct {
 // RoleName is a role as documents write it.
 type RoleName string
 
-// The roles. Each may do what those before it may.
+// The roles. Each includes the rights of the roles before it.
 const (
 	// RoleViewer reads everything.
 	RoleViewer RoleName = "viewer"

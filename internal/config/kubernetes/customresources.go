@@ -76,9 +76,9 @@ func NewCustomResources(o CustomResourcesOptions) (*CustomResources, error) {
 // Name implements config.Source.
 func (s *CustomResources) Name() string { return CustomResourcesName }
 
-// List implements config.Source. It reads what etcd of the cluster holds, not a cache, and all kinds as of one moment. A kind that
-// the cluster does not know, or whose CustomResourceDefinition is being deleted, is an error: API servers delete the objects of
-// a kind one by one before the kind itself.
+// List implements config.Source. It reads from etcd of the cluster, not from a cache, and all kinds as of one moment. A kind that
+// the cluster does not know, or whose CustomResourceDefinition is being deleted, is an error: API servers delete the objects of a
+// kind one by one before the kind itself.
 func (s *CustomResources) List(ctx context.Context) (config.Listing, error) {
 	var all []resource
 	moment := metav1.ListOptions{}

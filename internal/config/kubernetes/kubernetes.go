@@ -1,6 +1,6 @@
 // Package kubernetes reads the configuration from an API server: [Source] from the ConfigMaps of one namespace that carry a label,
 // of whose data each key that ends in .yaml, .yml or .json is a file, and [CustomResources] from the custom resources of
-// portcullis.dev/v1. Both list what etcd of the cluster holds; watches tell of changes sooner.
+// portcullis.dev/v1. Both list from etcd of the cluster; watches report changes sooner.
 package kubernetes
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// Label is what a ConfigMap carries, with the value "true", whose data is configuration.
+// Label marks a ConfigMap, with the value "true", whose data is configuration.
 const Label = "portcullis.dev/configuration"
 
 // SourceName is the name of the source.
@@ -35,7 +35,8 @@ const SourceName = "kubernetes"
 type Options struct {
 	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
 	Client coreclient.CoreV1Interface
-	// Namespace is where they are, and nowhere else: an identity that may write there decides what every cluster admits.
+	// Namespace is the only namespace that is read: an identity that may write there decides which objects every cluster
+	// admits.
 	Namespace string
 	// Decoder reads the files.
 	Decoder *config.Decoder
@@ -62,8 +63,8 @@ func New(o Options) (*Source, error) {
 // Name implements config.Source.
 func (s *Source) Name() string { return SourceName }
 
-// List implements config.Source. It reads what etcd of the cluster holds, not a cache. A namespace that is not there, or
-// is going, is an error like one that may not be read: API servers answer a list of its ConfigMaps with an empty one.
+// List implements config.Source. It reads from etcd of the cluster, not from a cache. A namespace that does not exist, or is
+// being deleted, is an error like a forbidden one: API servers answer a list of its ConfigMaps with an empty one.
 func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	namespace, err := s.o.Client.Namespaces().Get(ctx, s.o.Namespace, metav1.GetOptions{})
 	if err != nil {

@@ -49,7 +49,7 @@ func within(limit int, what string) func([]config.Object, config.Problems) ([]co
 	}
 }
 
-// watchAll calls notify once it watches, and for each change, until one of the watches ends or ctx does.
+// watchAll calls notify once it watches, and for each change, until a watch ends or ctx does.
 func watchAll(ctx context.Context, notify func(), begin ...func(context.Context) (watch.Interface, error)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var begun []watch.Interface
@@ -65,7 +65,7 @@ func watchAll(ctx context.Context, notify func(), begin ...func(context.Context)
 		}
 		begun = append(begun, w)
 	}
-	notify() // for what changed before
+	notify() // for changes from before
 	changed, ended := make(chan struct{}), make(chan struct{})
 	for _, w := range begun {
 		g.Go(func() error { return forward(ctx, w, changed) })

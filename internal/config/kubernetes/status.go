@@ -35,7 +35,7 @@ const (
 	statusInterval = time.Second
 	// statusTimeout bounds one write.
 	statusTimeout = 5 * time.Second
-	// The times of the lease: another dispatcher writes statuses at most leaseDuration after the one that did has died.
+	// The times of the lease: another dispatcher begins to write statuses at most leaseDuration after the writer has died.
 	leaseDuration = 15 * time.Second
 	leaseRenewal  = 10 * time.Second
 	leaseRetry    = 2 * time.Second
@@ -51,13 +51,13 @@ type Status struct {
 	InForce string `json:"inForce,omitempty"`
 	// Served is how many hosts serve each hook of the document, at least; empty when hosts serve none.
 	Served string `json:"served,omitempty"`
-	// Conditions are those of the document.
+	// Conditions are the conditions of the document.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // Report has the statuses of the documents of one listing of a source.
 type Report struct {
-	// Revision is that of the listing.
+	// Revision is the revision of the listing.
 	Revision string
 	// Status returns the status of an object whose document is the manifest. The writer completes generations and times.
 	Status func(key config.Key, manifest []byte) Status
@@ -67,7 +67,7 @@ type Report struct {
 type StatusOptions struct {
 	// Source has the custom resources.
 	Source *CustomResources
-	// Client writes their statuses. What limits its requests limits the statuses.
+	// Client writes their statuses, within its own limit of requests.
 	Client dynamic.Interface
 	// Leases has the lease, in Namespace, and ID names this dispatcher there.
 	Leases    coordinationclient.LeasesGetter
@@ -145,8 +145,8 @@ func (w *StatusWriter) note(err error) {
 	w.failure = failure
 }
 
-// Write writes the statuses that differ from what the API server has, as of the last listing of the source. It does nothing while the
-// mesh has not looked at that listing. One object that cannot be written does not keep the others. It is not for concurrent use.
+// Write writes the statuses that differ from the API server's, as of the last listing of the source. It does nothing while the mesh
+// has not looked at that listing. One object that cannot be written does not keep the others. It is not for concurrent use.
 func (w *StatusWriter) Write(ctx context.Context) error {
 	revision, latest := w.o.Source.latest()
 	if latest == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
 )
 
-// statuses are what the mesh of a test says.
+// statuses are the statuses in the mesh of a test.
 type statuses struct {
 	revision string
 	message  string

@@ -56,7 +56,7 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// KeeperOptions are what a Keeper works with. Live and File are required.
+// KeeperOptions configure a Keeper. Live and File are required.
 type KeeperOptions struct {
 	// Live has the configuration in force.
 	Live Live

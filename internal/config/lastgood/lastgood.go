@@ -1,6 +1,6 @@
-// Package lastgood keeps the objects in force in a file, so that a dispatcher which is started again has the last good version
-// of each document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Keeper] the shell. What the objects
-// mean for the configuration in force is decided by store.Store.
+// Package lastgood keeps the objects in force in a file, so that a restarted dispatcher has the last good version of each
+// document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Keeper] the shell. store.Store decides how
+// the objects count for the configuration in force.
 package lastgood
 
 import (
@@ -76,8 +76,8 @@ func Encode(objects map[config.Key]config.Object, now time.Time) ([]byte, error)
 	return out, nil
 }
 
-// Decode reads what Encode wrote. Of something else, or of something that has changed since, nothing is taken. An object that this
-// program does not accept, as after an upgrade, is left out: the error names it, and comes with the others.
+// Decode reads the output of Encode. It returns no object of other or changed data. An object that this program does not accept,
+// as after an upgrade, is left out: the error names it, and comes with the others.
 func Decode(data []byte, documents *config.Decoder) ([]config.Object, error) {
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {

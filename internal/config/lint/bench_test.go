@@ -32,7 +32,7 @@ func manyObjects(b *testing.B, n int) []config.Object {
 	return objects
 }
 
-// BenchmarkFindings shows what looking for findings costs beside compiling; its time per hook does not grow.
+// BenchmarkFindings measures the search for findings beside compiling; its time per hook does not grow.
 func BenchmarkFindings(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		objects := manyObjects(b, n)

@@ -43,7 +43,7 @@ func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, ab
 	return findings
 }
 
-// serial are the hooks that are waited for, and what all of them may need.
+// serial returns the hooks that a request waits for, and the sum of the times that they may need.
 func serial(hooks []*match.Hook) (out chain, sum time.Duration) {
 	for _, h := range hooks {
 		if isSerial(h) {
@@ -62,7 +62,7 @@ func isSerial(h *match.Hook) bool {
 // chain are hooks that one request meets, in the order in which they are called.
 type chain []*match.Hook
 
-// need is how long a hook may be waited for: those that are to see what others changed may be called twice.
+// need is the most time that a request may wait for a hook: a hook with reinvocationPolicy IfNeeded may be called twice.
 func need(h *match.Hook) time.Duration {
 	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
 		return 2 * h.Timeout
@@ -99,7 +99,7 @@ func (c chain) late(budget time.Duration) *match.Hook {
 	return nil
 }
 
-// describe names the hooks and what each may need.
+// describe names the hooks and the time that each may need.
 func (c chain) describe() string {
 	names := make([]string, 0, len(c))
 	for _, h := range c {
@@ -108,7 +108,7 @@ func (c chain) describe() string {
 	return listed(names)
 }
 
-// samples are requests that some of the hooks are about, those of most hooks first.
+// samples are requests that some of the hooks are about, requests of most hooks first.
 func samples(hooks chain, about func(*match.Hook) bool) []sample {
 	count := map[sample]int{}
 	var all []sample

@@ -50,7 +50,8 @@ func discovered(t *testing.T) map[string][]metav1.APIResource {
 	return all
 }
 
-// operationsBy are the operations that the verbs of a resource lead to. The kinds of what is sent to connect are options.
+// operationsBy are the operations that the verbs of a resource lead to. The kinds of objects that are sent to connect are
+// options.
 func operationsBy(r *metav1.APIResource) operations {
 	var set operations
 	for _, verb := range r.Verbs {

@@ -17,8 +17,8 @@ type constants struct {
 	programs   map[string]*program
 }
 
-// isFalse evaluates an expression of which every variable is unknown: one that is false then is false always. What needs more
-// than the functions of CEL itself counts as unknown.
+// isFalse evaluates an expression whose variables are all unknown: if it is false then, it is always false. An expression
+// that needs more than the functions of CEL itself counts as unknown.
 func (c *constants) isFalse(expression string) bool {
 	if !mayBeConstant(expression) {
 		return false
@@ -51,7 +51,7 @@ func mayBeConstant(expression string) bool {
 	return strings.Contains(expression, "false") || !strings.Contains(expression, "request") && !strings.Contains(expression, "bject")
 }
 
-// variables are those of matchConditions.
+// variables are the variables of matchConditions.
 func variables() []*cel.AttributePatternType {
 	return []*cel.AttributePatternType{
 		cel.AttributePattern("object"), cel.AttributePattern("oldObject"), cel.AttributePattern("request"), cel.AttributePattern("authorizer"),

@@ -13,7 +13,8 @@ import (
 
 // The codes of dangers: each has to be acknowledged by name.
 const (
-	// CodeLeases: writes of Leases stop with the hook. Controllers lose what they lead, and nodes are taken for dead.
+	// CodeLeases: writes of Leases stop with the hook. Leaders of controllers lose their elections, and nodes are taken for
+	// dead.
 	CodeLeases = "danger-leases"
 	// CodeNodes: nodes cannot join, nor report their status.
 	CodeNodes = "danger-nodes"

@@ -76,7 +76,7 @@ func event(group string) write {
 	return write{operation: "CREATE", group: group, version: "v1", kind: "Event", resource: "events", namespace: "default", name: "a.1", user: nodeUser}
 }
 
-// workloads are the writes by which what runs in a namespace is mended.
+// workloads are the writes that repair the workloads of a namespace.
 func workloads(namespace string) []write {
 	const controller, admin = "system:serviceaccount:kube-system:replicaset-controller", "admin"
 	all := []write{

@@ -26,7 +26,7 @@ webhooks:
   %s
 `
 
-// codes are what is found dangerous in a hook.
+// codes are the dangers that are found in a hook.
 func codes(t *testing.T, policy, hook string) []string {
 	t.Helper()
 	text := fmt.Sprintf(hazardous, policy, strings.ReplaceAll(strings.TrimSpace(hook), "\n", "\n  "))

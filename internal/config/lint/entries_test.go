@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
-// registered is what is registered for a cluster that has one hook of each kind, both of which fail open.
+// registered returns the entries of a cluster that has one hook of each kind, both of which fail open.
 func registered(t *testing.T, cluster string) []string {
 	t.Helper()
 	objects, problems := configtest.Decode("", []byte(strings.Join([]string{

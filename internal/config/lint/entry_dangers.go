@@ -16,16 +16,16 @@ import (
 const (
 	// CodeEntriesUnchecked is the code where there are too many hooks and clusters to look at the entries of each cluster.
 	CodeEntriesUnchecked = "entries-unchecked"
-	// MaxEntryHooks bounds the hooks whose entries are planned in one look, those of each cluster counted. A hook whose rules name more than
+	// MaxEntryHooks bounds the hooks whose entries are planned in one look, counted in each cluster. A hook whose rules name more than
 	// combinationsOfAHook counts as several.
 	MaxEntryHooks = 10_000
-	// combinationsOfAHook are those of MaxEntryHooks hooks if they name all that a configuration may.
+	// combinationsOfAHook is a hook's share when MaxEntryHooks hooks name as many combinations as a configuration may.
 	combinationsOfAHook = config.MaxTotalCombinations / MaxEntryHooks
 )
 
 // EntryDangers finds entries that fail closed and bring writes that a cluster needs in kube-system to repair itself, though no hook of
 // them selects kube-system: hooks that leave it out in different ways share an entry. The finding is about a hook of the entry that
-// about selects, one that fails closed if there is any. A hook has at most one. Clusters whose hooks are the same are looked at once.
+// about selects, a fail-closed one if there is any. A hook has at most one. Clusters whose hooks are the same are looked at once.
 func EntryDangers(s *match.Snapshot, clusters []string, about func(*match.Hook) bool) []match.Finding {
 	return entryDangers(s, clusters, about, MaxEntryHooks)
 }

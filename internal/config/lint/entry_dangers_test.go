@@ -110,7 +110,7 @@ func TestAnEntryIsADangerOfAHookThatIsLookedAt(t *testing.T) {
 func TestEntriesAreLookedAtForSoManyHooks(t *testing.T) {
 	documents := []string{configuration("Validating", "p",
 		hook("a.a", pods, fmt.Sprintf(notByName, ""), "failurePolicy: Fail"), hook("b.b", pods, byLabel, "failurePolicy: Fail"))}
-	for i := range 3 { // a bypass makes each cluster one of its own
+	for i := range 3 { // a bypass makes each cluster a group of its own
 		documents = append(documents, strings.Replace(fmt.Sprintf(ownCluster, ", bypass: {users: [admin]}"), "name: c", fmt.Sprintf("name: c%d", i), 1))
 	}
 	const danger = "danger-kube-system ValidatingWebhookConfiguration/p webhooks[0].namespaceSelector"

@@ -44,7 +44,7 @@ func wideIn(r kinds.BypassResources) []string {
 	return wide
 }
 
-// givesPower reports whether who writes a resource may get the rights of others, or change what judges them.
+// givesPower reports whether write access to a resource can give the writer rights of others, or change their policies.
 func givesPower(group, resource string) bool {
 	powers := map[string][]string{
 		"":                             {"secrets", "serviceaccounts"},

@@ -73,7 +73,7 @@ func (r *reach) noNamespaces(resource string) bool {
 	return !r.others && len(r.groups) > 0 && !slices.ContainsFunc(r.groups, func(group string) bool { return !IsClusterScoped(group, name) })
 }
 
-// variables are those of matchConditions in the situation; all else is unknown.
+// variables are the variables of matchConditions in the situation; all else is unknown.
 func (s *situation) variables() (cel.PartialActivation, error) {
 	request := map[string]any{"operation": string(s.operation)}
 	known := map[string]any{admissioncel.RequestVarName: request, admissioncel.NamespaceVarName: types.NullValue}
@@ -167,7 +167,7 @@ func (c *constants) failing(b *builtin, h *match.Hook) []match.Finding {
 	return findings
 }
 
-// evaluate returns why each of the conditions fails for all requests of a situation; false if one of them is false for all.
+// evaluate returns why each of the conditions fails for all requests of a situation; false if a condition is false for all.
 func evaluate(programs []*program, s *situation) ([]error, bool) {
 	variables, err := s.variables()
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// The codes of findings, beside those of dangers. Tools match on them; messages are for people.
+// The codes of findings, beside the codes of dangers. Tools match on them; messages are for people.
 const (
-	// CodeNeverMatches: no request can ever match a hook, or what one of its rules names.
+	// CodeNeverMatches: no request can ever match a hook, or match a value in a rule of it.
 	CodeNeverMatches = registration.CodeExcluded
 	// CodeConditionFails: a matchCondition fails for every request of some kind.
 	CodeConditionFails = "condition-fails"
@@ -63,13 +63,13 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Inspect finds what there is to say about a snapshot and the objects that it was compiled from, as warnings: what stores take.
-// ctx bounds what matchConditions take.
+// Inspect returns the findings about a snapshot and its objects, as warnings, for store.Options. ctx bounds the evaluation of
+// matchConditions.
 func (o Options) Inspect(ctx context.Context, s *match.Snapshot, objects []config.Object) config.Problems {
 	return o.InspectOnly(ctx, s, objects, func(config.Key) bool { return true })
 }
 
-// InspectOnly is Inspect for some of the objects, and for what they mean for others: what ConfigService takes.
+// InspectOnly is Inspect for some of the objects, and for their effects on others. ConfigService calls it.
 func (o Options) InspectOnly(
 	ctx context.Context, s *match.Snapshot, objects []config.Object, only func(config.Key) bool,
 ) config.Problems {
@@ -109,7 +109,7 @@ func (o Options) trusted() Authorities {
 	return o.Authorities()
 }
 
-// try makes a panic a finding: what gives advice must not keep a configuration from coming into force.
+// try makes a panic a finding: a defect in advice must not keep a configuration from coming into force.
 func try(check func() []match.Finding) (findings []match.Finding) {
 	defer func() {
 		if p := recover(); p != nil {

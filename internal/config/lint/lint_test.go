@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
-// budget is what API servers wait in these tests.
+// budget is the time that API servers wait in these tests.
 const budget = 14 * time.Second
 
 // found are the problems of documents, but those about hosts, each as code, place and message.
@@ -35,7 +35,7 @@ func found(t *testing.T, documents ...string) []string {
 	return out
 }
 
-// expect holds what was found against patterns: what stands between stars has to be in it, in that order.
+// expect holds the findings against patterns: a finding must contain the texts between stars, in that order.
 func expect(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

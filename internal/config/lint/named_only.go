@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// wildcardsInVain finds rules whose wildcards would cover, in kube-apiserver, what wildcards do not cover here
+// wildcardsInVain finds rules whose wildcards would cover, in kube-apiserver, resources that wildcards do not cover here
 // (match.NamedOnly, and Secrets for initializers); the first such rule of each hook.
 func wildcardsInVain(hooks []*match.Hook, about func(*match.Hook) bool) []match.Finding {
 	var findings []match.Finding

@@ -51,7 +51,7 @@ func namespacesUnknown(hooks []*match.Hook, objects []config.Object, about func(
 // isSilent reports whether a cluster has no source of namespaces.
 func isSilent(spec *kinds.ClusterSpec) bool { return spec.Kubeconfig == "" && spec.Namespaces == nil }
 
-// served are those of some sorted clusters whose reviews a hook sees. The result may be the argument.
+// served returns the clusters, of some sorted ones, whose reviews a hook sees. The result may be the argument.
 func served(h *match.Hook, clusters []string) []string {
 	if len(h.Route.Clusters) == 0 {
 		return clusters
@@ -77,8 +77,8 @@ func selectsByNamespace(h *match.Hook) bool {
 	})
 }
 
-// needsNamespace reports whether a rule covers objects in a namespace, unless that is selected by its name, or a namespace that
-// is not written: one that is shows its labels itself (SEMANTICS C16).
+// needsNamespace reports whether a rule covers objects in a namespace, unless the rule selects it by its name, or covers
+// namespaces that are not written: a written one shows its labels itself (SEMANTICS C16).
 func needsNamespace(rule admissionregistrationv1.RuleWithOperations, byName bool) bool {
 	clusterScoped := rule.Scope != nil && *rule.Scope == admissionregistrationv1.ClusterScope
 	onlyWrites := !slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {

@@ -14,7 +14,7 @@ import (
 
 const selective = "namespaceSelector: {matchLabels: {env: prod}}"
 
-// withNamespaces is clusterNamed, with what else its spec says.
+// withNamespaces is clusterNamed, with more fields of its spec.
 func withNamespaces(name, more string) string {
 	return strings.Replace(clusterNamed(name), "identities: [a]", "identities: [a], "+more, 1)
 }
@@ -72,7 +72,7 @@ func TestWhoAppliesTheClusterIsToldToo(t *testing.T) {
 }
 
 // TestWhatIsSaidOfNamespacesIsWhatReviewsMeet holds the finding against the code that matches reviews, for requests of all
-// sorts: one of them is refused exactly if there is a finding.
+// sorts: some request is refused exactly if there is a finding.
 func TestWhatIsSaidOfNamespacesIsWhatReviewsMeet(t *testing.T) {
 	requests := []*admissionv1.AdmissionRequest{
 		asked("CREATE", "", "pods", "", "default"), asked("UPDATE", "apps", "deployments", "scale", "default"), asked("CREATE", "example.com", "widgets", "", "default"),

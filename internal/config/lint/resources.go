@@ -141,7 +141,7 @@ func (r *reach) inVain(resource string) string {
 	return never + "it is in no namespace, and the scope of the rule is Namespaced: write scope: Cluster"
 }
 
-// operationInVain returns that no resource of a rule has one of its operations; empty if one may have it.
+// operationInVain returns that no resource of a rule has an operation; empty if one may have it.
 func (r *reach) operationInVain(operation admissionregistrationv1.OperationType, resources []string) string {
 	alone := *r
 	alone.operations = operationsOf(operation)
@@ -155,8 +155,8 @@ func (r *reach) operationInVain(operation admissionregistrationv1.OperationType,
 
 // sought are the findings about a resource in the groups of a rule.
 type sought struct {
-	exempt     bool            // one that hooks never see
-	named      bool            // one that they may see
+	exempt     bool            // hooks never see it
+	named      bool            // hooks may see it
 	all        map[string]bool // its subresources
 	served     bool            // the subresource of the rule
 	operations operations      // of that

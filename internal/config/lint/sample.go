@@ -75,7 +75,7 @@ func (r *sample) of(rule *admissionregistrationv1.RuleWithOperations) []sample {
 	return all
 }
 
-// known is a name, or what stands for the wildcard.
+// known is a name, or the given stand-in for the wildcard.
 func known(name, wild string) string {
 	if name == wildcard {
 		return wild

@@ -39,7 +39,7 @@ func solve(s *metav1.LabelSelector, always ...string) (labels.Set, bool) {
 	return solution, true
 }
 
-// demands are those of a selector, by key.
+// demands are the requirements of a selector, by key.
 func demands(s *metav1.LabelSelector, always []string) map[string]*demand {
 	all := map[string]*demand{}
 	of := func(key string) *demand {

@@ -11,15 +11,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
-// shared knows the conditions that fail-closed entries have, since all of their hooks share them. Of mutating hooks and
-// initializers all those of a cluster count as hooks of the entry, also if no request meets both. So it may miss a condition, and never assumes one.
+// shared knows the conditions that fail-closed entries have, since all of their hooks share them. All mutating hooks or initializers of a cluster
+// count as hooks of the entry, also if no request meets both. So it may miss a condition, and never assumes one.
 type shared struct {
 	stages map[admissionv1.Stage]*holders
 	env    *cel.Env // nil until needed
 	known  map[decision]bool
 }
 
-// holders are the hooks of a stage, by cluster, and those of them with each condition.
+// holders are the hooks of a stage, by cluster, and the hooks with each condition.
 type holders struct {
 	everywhere tally // hooks for every cluster
 	in         map[string]*tally

@@ -1,6 +1,6 @@
-// Package permit keeps the permit of one dispatcher to judge by a stale configuration. Operators give it through
-// AdminService ([Service]); it is kept in a file, since the store is what cannot be asked, and said in the log until it lapses
-// ([Keeper]). What it means for reviews is the business of store.Store.
+// Package permit keeps the permit of one dispatcher to judge by a stale configuration. Operators give it through AdminService
+// ([Service]). [Keeper] keeps it in a file, since the store cannot be asked at that time, and logs it until it lapses.
+// store.Store decides how it counts for reviews.
 package permit
 
 import (
@@ -43,7 +43,7 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// Options are what a Keeper works with. Live is required.
+// Options configure a Keeper. Live is required.
 type Options struct {
 	// Live gets the permit.
 	Live Live
@@ -95,7 +95,7 @@ func (k *Keeper) Restore() {
 
 // Give permits for so long. Nothing is permitted if that cannot be kept.
 //
-// Errors: ErrNoConfiguration, those of store.Permit.Validate, and those of the file system.
+// Errors: ErrNoConfiguration, the errors of store.Permit.Validate, and errors of the file system.
 func (k *Keeper) Give(life time.Duration, actor, reason string) (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +143,7 @@ func (k *Keeper) put(p *store.Permit) {
 	}
 }
 
-// Run logs the permit that holds until ctx ends, and removes one that has lapsed.
+// Run logs the permit that holds until ctx ends, and removes a permit that has lapsed.
 func (k *Keeper) Run(ctx context.Context) error {
 	var said *store.Permit
 	timer := time.NewTimer(ReminderInterval)
@@ -160,7 +160,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		timer.Reset(rest)
 		select {
-		case <-k.changed: // also by what is said already
+		case <-k.changed: // also for a permit that was logged already
 		case <-timer.C:
 			due = true
 		case <-ctx.Done():
@@ -169,7 +169,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// say says what is permitted now, and what was when it was said last.
+// say logs the permit that holds now, and the end of the permit that was logged before.
 func (k *Keeper) say(before, now *store.Permit) {
 	if before != nil && before != now {
 		k.o.Logger.Warn("a permit to serve stale has ended", "actor", before.Actor, "until", before.Until)

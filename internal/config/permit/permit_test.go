@@ -48,7 +48,7 @@ func (l *live) Configuration() store.Configuration {
 	return store.Configuration{Begun: l.begun}
 }
 
-// wipe makes it one that has never had a configuration.
+// wipe makes it a store that has never had a configuration.
 func (l *live) wipe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// ServiceOptions are what a Service works with. Keeper and Identity are required.
+// ServiceOptions configure a Service. Keeper and Identity are required.
 type ServiceOptions struct {
 	// Keeper keeps the permit.
 	Keeper *Keeper
@@ -24,7 +24,7 @@ type ServiceOptions struct {
 	ID string
 	// Identity is the caller's, from the certificate of the channel; empty when it is unknown.
 	Identity func(ctx context.Context) identity.Peer
-	// Operators may call. No Role makes one: Roles may be what cannot be read.
+	// Operators may call. No Role makes one, since the store that holds Roles may be out of reach.
 	Operators identity.Grant
 	// Logger gets each request with its caller; nil means none.
 	Logger *slog.Logger

@@ -50,8 +50,8 @@ func (a access) mayRead() error {
 	return nil
 }
 
-// mayWrite returns an error unless the identity may write an object. [storedState.authorize] checks what the hooks of an author
-// may see, which is known once they are compiled.
+// mayWrite returns an error unless the identity may write an object. [storedState.authorize] checks which reviews the hooks of
+// an author may see, which is known once they are compiled.
 func (a access) mayWrite(o *config.Object) error {
 	if err := a.mayRead(); err != nil {
 		return err

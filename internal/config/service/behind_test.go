@@ -14,8 +14,8 @@ import (
 // named is the status of a dispatcher that says nothing.
 func named(id string) *configv1.DispatcherStatus { return &configv1.DispatcherStatus{DispatcherId: id} }
 
-// hang is a dispatcher that says nothing more than what it said once. Its lease outlives the test unless die is called, which
-// revokes it, as etcd itself does with one that has lapsed.
+// hang is a dispatcher that writes one report and no other. Its lease outlives the test unless die is called, which revokes
+// it, as etcd itself does with a lapsed lease.
 func (f *fixture) hang(id string, says *configv1.DispatcherReport) (die func()) {
 	f.t.Helper()
 	const seconds = 600

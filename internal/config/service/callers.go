@@ -31,7 +31,7 @@ var errNoIdentity = status.Error(codes.Unauthenticated, "nobody can tell who cal
 type roleCache struct {
 	reading chan struct{} // holds a token while a caller without a role reads the store
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	roles   []*kinds.RoleSpec
 	begun   time.Time // start of the read
 	changed time.Time // last commit of this process: earlier reads may be outdated
@@ -39,7 +39,7 @@ type roleCache struct {
 
 func newRoleCache() *roleCache { return &roleCache{reading: make(chan struct{}, 1)} }
 
-// update replaces the roles by those of a read, unless a later one is there.
+// update stores the roles of a read, unless the roles of a later read are there.
 func (c *roleCache) update(roles []*kinds.RoleSpec, begun time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

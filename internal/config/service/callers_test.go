@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// counting counts readings of the store. Those of an identity that has a gate wait until it is opened.
+// counting counts readings of the store. A reading of an identity that has a gate waits until it is opened.
 type counting struct {
 	service.Objects
 

@@ -29,7 +29,7 @@ func condition(kind string, is bool, reason, message string) *configv1.Condition
 	return c
 }
 
-// conditions returns those of an object. The record is nil for objects of other sources.
+// conditions returns the conditions of an object. The record is nil for objects of other sources.
 func (m *meshState) conditions(key config.Key, r *etcdstore.Record) []*configv1.Condition {
 	out := []*configv1.Condition{m.accepted(key)}
 	if strings.HasSuffix(key.Kind, "WebhookConfiguration") {
@@ -106,7 +106,7 @@ func reached(d *configv1.DispatcherStatus, revision int64) bool {
 // held returns the oldest revision of etcd that a review of a dispatcher uses; 0 if there is none.
 func held(d *configv1.DispatcherStatus) int64 { return parsedRevision(d.GetHeld()) }
 
-// etcdRevision returns the revision of etcd among those of all sources; 0 if there is none.
+// etcdRevision returns the revision of etcd from the revisions of all sources; 0 if there is none.
 func etcdRevision(sources map[string]string) int64 {
 	return parsedRevision(sources[etcdstore.SourceName])
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // TestAnAuthorDoesNotReachFurtherByRoutesThatConflict applies a second route for the same hooks again and again: whatever
-// order anything is looked at in, neither route widens what the other says.
+// order anything is looked at in, neither route widens the other.
 func TestAnAuthorDoesNotReachFurtherByRoutesThatConflict(t *testing.T) {
 	f := newFixture(t)
 	f.applied("root", rolesOfPeople)
@@ -28,7 +28,7 @@ func TestAConflictOfRoutesStandsAgainstWhoeverMakesIt(t *testing.T) {
 	for _, tc := range []struct{ says, documents string }{
 		{`HookRoute "a-route": HookRoute "m-route" names the same hooks`, clusterRoute("a-route", "p", "east")},
 		{`HookRoute "m-route": HookRoute "z-route" names the same hooks`, clusterRoute("z-route", "p", "east") + "\n---\n" + clusterRoute("m-route", "p", "west")},
-		{`HookRoute "b-route": HookRoute "m-route" names the same hooks`, clusterRoute("b-route", "p", "east")}, // one that named others
+		{`HookRoute "b-route": HookRoute "m-route" names the same hooks`, clusterRoute("b-route", "p", "east")}, // one named others before
 	} {
 		f.refused(codes.InvalidArgument, tc.says, "root", tc.documents)
 	}

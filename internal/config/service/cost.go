@@ -28,8 +28,8 @@ func ownerOf(o *config.Object, author string) owner {
 	return owner{author: author}
 }
 
-// checkCost returns an error if the matchConditions and rules of all objects would cost more than their limit, or those of one owner
-// more than they leave free for others. Operators have no share of their own. An apply that costs no more than the objects it replaces is never
+// checkCost returns an error if the matchConditions and rules of all objects would cost more than their limit, or the objects of one owner more
+// than they leave free for others. Operators have no share of their own. An apply that costs no more than the objects it replaces is never
 // refused.
 func (st *storedState) checkCost(req *applyRequest) error {
 	limit, written := config.TotalLimit(), map[config.Key]bool{}

@@ -43,7 +43,7 @@ func TestWhatCostsTooMuchToCompileIsNotApplied(t *testing.T) {
 	f.refused(codes.FailedPrecondition, "all objects together would have 5,001 matchConditions, and at most 5,000: remove some first", "root", costly("b", 502))
 	f.applied("root", costly("b", 501))
 	f.refused(codes.FailedPrecondition, "all objects together", "author", costly("team-d", 1))
-	f.applied("author", costly("team-c", 498)) // of all it is still more than half of what is free, and less than before
+	f.applied("author", costly("team-c", 498)) // it is still more than half of the free part, and less than before
 }
 
 // broad is a configuration whose rule names so many groups and so many resources, for one operation and scope.
@@ -81,7 +81,7 @@ func TestWhatCostsTooMuchToPlanIsNotApplied(t *testing.T) {
 	f.refused(codes.FailedPrecondition, "all objects together would have rules with 100,001 combinations", "root", broad("op-5", 1, 2))
 	f.applied("root", broad("op-5", 1, 1))
 	f.refused(codes.FailedPrecondition, "all objects together would have rules with 100,001 combinations", "author", broad("team-two", 1, 1))
-	// Who has more than the others leave free may still write what raises no figure.
+	// An owner that has more than the others leave free may still write documents that raise no figure.
 	f.applied("author", broad("team-4", 1, 9_998))
 	f.applied("author", costly("team-4", 100))
 }

@@ -56,13 +56,14 @@ type unknown struct{ match.Unknown }
 // Cluster implements dispatcher.Clusters.
 func (u unknown) Cluster(string) match.Cluster { return u }
 
-// newMesh starts one. as makes of each source what its dispatcher sees; apart is the pause between the starts of two.
+// newMesh starts a mesh. as makes, of each source, the source that its dispatcher sees; apart is the pause between the
+// starts of two.
 func newMesh(tb testing.TB, as func(config.Source) config.Source, apart time.Duration) *mesh {
 	tb.Helper()
 	return newMeshOf(tb, dispatchersOfAMesh, as, apart)
 }
 
-// newMeshOf starts one of so many dispatchers.
+// newMeshOf starts a mesh of so many dispatchers.
 func newMeshOf(tb testing.TB, dispatchers int, as func(config.Source) config.Source, apart time.Duration) *mesh {
 	tb.Helper()
 	endpoint, m := startEtcd(tb), &mesh{}

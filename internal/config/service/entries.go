@@ -23,8 +23,8 @@ const CodeEntriesUnseen = "entries-unseen"
 // codeRegisterAgain is the code of a finding of an apply: the entries of clusters have to be made again, which the mesh does not do.
 const codeRegisterAgain = "register-again"
 
-// CodeEntriesBehind is the code of a finding about a Cluster with spec.registration: the mesh has not made its entries those of the
-// configuration in force yet.
+// CodeEntriesBehind is the code of a finding about a Cluster with spec.registration: the mesh has not yet written its entries for
+// the configuration in force.
 const CodeEntriesBehind = "entries-behind"
 
 // CodeEntriesNotKept is the code of a finding about such a Cluster: the mesh could not read or write its entries.

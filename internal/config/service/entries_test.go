@@ -104,7 +104,8 @@ func TestEntriesThatBringMoreThanPlannedAreFoundOnTheirCluster(t *testing.T) {
 	}
 }
 
-// TestAHookIsEffectiveOnceItsEntriesBringItsRequests: what dispatchers judge by does not help for requests that do not come.
+// TestAHookIsEffectiveOnceItsEntriesBringItsRequests: the configuration of dispatchers does not help for requests that do
+// not come.
 func TestAHookIsEffectiveOnceItsEntriesBringItsRequests(t *testing.T) {
 	f := newFixture(t)
 	f.applied("root", "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: east}\n"+

@@ -93,7 +93,7 @@ func counted(n int, thing string) string {
 }
 
 // served reports whether every hook of a configuration or HookRoute that is called over streams has a host on every dispatcher;
-// nil if there is no such hook. The hosts and slots are those of the dispatcher that answers.
+// nil if there is no such hook. It counts the hosts and slots of the dispatcher that answers.
 func (m *meshState) served(key config.Key) *configv1.Condition {
 	if len(m.hosts[key]) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
 
-// reviewsPerSecond are those of all dispatchers together, while something is applied.
+// reviewsPerSecond is the rate of all dispatchers together, while something is applied.
 const reviewsPerSecond = 1000
 
 // holds are how long reviews waited for their configuration.
@@ -42,10 +42,10 @@ func (h *holds) Acquire(ctx context.Context, cluster string, bytes int64) (*matc
 	return snapshot, stale, err
 }
 
-// sizes are those of an apply.
+// sizes are the sizes of an apply.
 type sizes struct{ manifests, bytes, conditions, expressions int }
 
-// largeApply is an apply of such sizes. Each condition is another one than those of other rounds.
+// largeApply is an apply of such sizes. Each condition differs from the conditions of other rounds.
 func largeApply(s sizes, round int) *configv1.ApplyRequest {
 	r, each := &configv1.ApplyRequest{}, s.conditions/s.manifests
 	n := 0
@@ -116,7 +116,7 @@ func (m *mesh) inForce(t *testing.T, revision int64) {
 	}
 }
 
-// TestTheLargestApplyHoldsNoReview applies a hundredth of what one apply may have, and in the soak all of it a few times, at every limit at once.
+// TestTheLargestApplyHoldsNoReview applies a hundredth of the limits of one apply, and in the soak all of it a few times, at every limit at once.
 func TestTheLargestApplyHoldsNoReview(t *testing.T) {
 	limit := config.DocumentLimit()
 	part, rounds := citest.Rounds(100, 100, 1), citest.Rounds(1, 1, 5)

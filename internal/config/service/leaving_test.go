@@ -24,7 +24,8 @@ spec: {configuration: followed.east.policy, stage: validate, clusters: [east]}
 `
 )
 
-// TestAClusterThatTheMeshWritesToIsNotRemoved: its entries would refuse every write, and what it has switched off nobody would switch on.
+// TestAClusterThatTheMeshWritesToIsNotRemoved: its entries would refuse every write, and the configurations that it has switched off
+// would stay off.
 func TestAClusterThatTheMeshWritesToIsNotRemoved(t *testing.T) {
 	f := newFixture(t)
 	remove := func(kind, name string, dry bool) error {

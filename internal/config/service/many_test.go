@@ -46,7 +46,7 @@ func TestAnEtcdWhoseLimitsWereRaisedTakesTheLargestApply(t *testing.T) {
 	}
 }
 
-// BenchmarkTenThousandObjects is what ConfigService takes when there is much of everything: each object has a warning.
+// BenchmarkTenThousandObjects measures ConfigService when there is much of everything: each object has a warning.
 func BenchmarkTenThousandObjects(b *testing.B) {
 	m := newMesh(b, func(s config.Source) config.Source { return s }, 0)
 	for at := 0; at < manyOf; at += 500 {
@@ -87,7 +87,7 @@ func BenchmarkTenThousandObjects(b *testing.B) {
 	}
 }
 
-// synced takes what Watch sends, and stops it when that is all there is.
+// synced takes the messages of Watch, and stops it after the last that is there.
 type synced struct {
 	grpc.ServerStreamingServer[configv1.WatchResponse]
 

@@ -89,8 +89,8 @@ func (st *storedState) refuseRemoval(key config.Key, by access) error {
 	return errNoStore("%s is in %s, remove it there", key, cmp.Or(o.Origin(), o.Source))
 }
 
-// asStored returns a state in which the objects of all sources are in the store. By it a dry run answers, where there is no store, what
-// would become of documents in the place of those that the sources have.
+// asStored returns a state in which the objects of all sources are in the store. Without a store, a dry run uses it to judge documents
+// as replacements of the sources' documents.
 func (st *storedState) asStored() *storedState {
 	all := *st
 	all.objects, all.others = st.others, map[config.Key]config.Object{}

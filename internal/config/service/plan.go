@@ -22,7 +22,7 @@ const (
 	unchanged = "unchanged"
 )
 
-// Codes of findings that refuse an apply, beside those of package config.
+// Codes of findings that refuse an apply, beside the codes of package config.
 const (
 	codeRemoving = "removing"
 	codeMoved    = "moved"

@@ -19,7 +19,7 @@ type turns struct {
 
 // line is the calls of one identity.
 type line struct {
-	head  chan struct{} // holds a token while one of them is in the common queue
+	head  chan struct{} // holds a token while a call of the line is in the common queue
 	users int           // in the line, with its head; guarded by turns.mu
 }
 

@@ -25,7 +25,7 @@ func (f *fixture) as(who string) context.Context {
 	return context.WithValue(f.t.Context(), caller{}, who)
 }
 
-// dispatcher is one that lives, and says what it is told to.
+// dispatcher is a live dispatcher, which writes the reports that it is given.
 func (f *fixture) dispatcher(id string) (*etcdstore.Presence, func()) {
 	f.t.Helper()
 	p, err := f.store.Presence(etcdstore.PresenceOptions{ID: id})
@@ -174,7 +174,7 @@ func TestOnlyWhoHasARoleMayRead(t *testing.T) {
 	}
 }
 
-// waits takes what Wait sends.
+// waits takes the messages of Wait.
 type waits struct {
 	grpc.ServerStreamingServer[configv1.WaitResponse]
 

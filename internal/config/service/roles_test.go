@@ -17,7 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// The people of these tests, by what they may do.
+// The people of these tests, by their rights.
 const rolesOfPeople = `apiVersion: portcullis.dev/v1
 kind: Role
 metadata: {name: viewers}

@@ -205,7 +205,8 @@ func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {
 	return firstOf(parts)
 }
 
-// pendingReason returns what the dispatchers report of a hook. A report that a host is not ready comes before all others.
+// pendingReason returns the reason that the dispatchers report for a pending hook. A report that a host is not ready comes
+// before all others.
 func (m *meshState) pendingReason(key config.Key, hook string) string {
 	why := "no dispatcher has said yet what it waits for"
 	for _, d := range m.dispatchers {

@@ -31,7 +31,7 @@ const (
 	https      = "{url: 'https://hooks.example.com'}"
 )
 
-// pending are the hooks of the configuration p that are not in rotation, by what stands in the store.
+// pending are the hooks of the configuration p that are not in rotation, by the records in the store.
 func (f *fixture) pending(kind string) []string {
 	f.t.Helper()
 	state, err := f.store.Read(f.t.Context(), nil)

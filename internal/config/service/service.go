@@ -1,6 +1,6 @@
 // Package service implements ConfigService, through which operators write the configuration, read it, and wait until a
-// change is in force. [applyPlan] is the pure part: it decides what an apply writes. The methods read the store, make a
-// plan and commit it.
+// change is in force. [applyPlan] is the pure part: it decides which objects an apply writes. The methods read the store,
+// make a plan and commit it.
 package service
 
 import (
@@ -49,7 +49,7 @@ type Options struct {
 	Live Live
 	// Identity returns the caller, from the certificate of the channel; the zero Peer if there is none.
 	Identity func(ctx context.Context) identity.Peer
-	// Operators have the role of an operator whatever the configuration contains, so that one of them can write the first Role.
+	// Operators have the role of an operator whatever the configuration contains, so that an operator can write the first Role.
 	Operators identity.Grant
 	// Inspect returns findings, dangers among them, about the objects that only selects: lint.Options.InspectOnly. The snapshot
 	// is compiled from all objects.
@@ -67,7 +67,7 @@ type Options struct {
 	Offers func(*match.Hook) bool
 	// Latencies has where the time of recent reviews went; nil if that is unknown.
 	Latencies *latency.Recorder
-	// Shadows has what hooks in shadow would have done; nil if that is unknown.
+	// Shadows has the verdicts of hooks in shadow; nil if they are unknown.
 	Shadows *shadow.Recorder
 	// Decoder reads manifests; required. Expressions that the source of the store compiled with the same decoder are
 	// not compiled again.
@@ -76,7 +76,7 @@ type Options struct {
 	Backup func(w io.Writer) error
 	// StoreUsage returns how full the store is; nil if that is unknown. It may be called concurrently.
 	StoreUsage func() *etcdstore.Usage
-	// Logger receives who changed what; nil logs nothing.
+	// Logger receives the author and the objects of each change; nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -106,7 +106,7 @@ type Service struct {
 	reporting   chan struct{}      // held while lastReports is read and made
 	lastReports *dispatcherReports // nil before the first Wait
 
-	mu      sync.Mutex   // guards what follows
+	mu      sync.Mutex   // guards the fields below
 	last    *storedState // the latest that was read; nil before the first
 	decoder *etcdstore.Decoder
 }

@@ -286,7 +286,7 @@ func TestAnApplySaysWhatIsProbablyNotMeant(t *testing.T) {
 		t.Errorf("findings %q", got)
 	}
 	f.applied("root", slow("b"))
-	// What makes another hook late is said to who does it.
+	// The author of a change learns that it makes another hook late.
 	if got := codes(f.applied("root", slow("a"))); !slices.Contains(got, "timeout-budget b webhooks[0].timeoutSeconds") {
 		t.Errorf("findings %q", got)
 	}

@@ -87,7 +87,7 @@ func (st *storedState) addRole(o *config.Object) {
 	}
 }
 
-// allWith returns these objects of the store and those of other sources, in the order of their keys.
+// allWith returns these objects of the store and the objects of other sources, in the order of their keys.
 func (st *storedState) allWith(stored map[config.Key]config.Object) []config.Object {
 	all := make([]config.Object, 0, len(st.others)+len(stored))
 	all = slices.AppendSeq(slices.AppendSeq(all, maps.Values(st.others)), maps.Values(stored))

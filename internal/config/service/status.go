@@ -28,7 +28,7 @@ func (s *Service) Report(ctx context.Context) (*Report, error) {
 	return &Report{m: m, alone: !s.hasStore()}, nil
 }
 
-// Revision is that of a source in the configuration in force here.
+// Revision is the revision of a source in the configuration in force here.
 func (r *Report) Revision(source string) string { return r.m.live.Sources[source] }
 
 // Object is the version of an object that is in force here; false if none is.

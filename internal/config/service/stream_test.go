@@ -100,7 +100,7 @@ func TestAReaderThatIsTooSlowLosesItsStream(t *testing.T) {
 	}
 }
 
-// TestWatchesShareTheirObjects compares the messages themselves: what a watch keeps of the configuration, it keeps with all other watches.
+// TestWatchesShareTheirObjects compares the messages themselves: a watch shares its copy of the configuration with all other watches.
 func TestWatchesShareTheirObjects(t *testing.T) {
 	f := newFixture(t)
 	watched := func() map[string]*configv1.ConfigObject {
@@ -179,7 +179,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	f.until(func() bool { return open() == nil })
 }
 
-// listens takes what is sent, until its context ends.
+// listens takes the messages, until its context ends.
 type listens struct {
 	grpc.ServerStreamingServer[configv1.WaitResponse]
 

@@ -26,12 +26,12 @@ func (w *Writer) access() access {
 	return access{identity: w.name, roles: []*kinds.RoleSpec{{Role: kinds.RoleOperator}}}
 }
 
-// Apply is that of ConfigService.
+// Apply is Apply of ConfigService.
 func (w *Writer) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
 	return w.s.apply(ctx, r, w.name, nil, func(*storedState) access { return w.access() })
 }
 
-// Remove begins to remove an object of the store, as Delete of ConfigService. One that is gone is no error.
+// Remove begins to remove an object of the store, as Delete of ConfigService. An absent object is no error.
 func (w *Writer) Remove(ctx context.Context, key config.Key) error {
 	_, err := w.s.change(ctx, "delete", false, func(st *storedState) (*edit, error) {
 		return st.removal(key, w.access(), "", w.s.now().UTC())

@@ -22,7 +22,7 @@ type Configuration struct {
 	Fresh bool
 	// Judging is whether such reviews are judged: it is Fresh, or a Permit holds.
 	Judging bool
-	// Problems are those of the sources, of the documents, and of the generation.
+	// Problems are the problems of the sources, of the documents, and of the generation.
 	Problems config.Problems
 
 	snapshot *match.Snapshot
@@ -50,10 +50,10 @@ func (c *Configuration) Diverging() []config.Key {
 	return keys
 }
 
-// Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of
-// them: it takes nothing out of force, and the calls that one of the two wants made are made, or fail. Nor is an order that is a cycle.
-// Documents that do not say which objects they are have older versions if as many objects of their file are kept, of which no other error
-// speaks.
+// Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of them: it
+// takes nothing out of force, and the mesh makes each call that either route asks for, or it fails. Nor is an order that is a cycle.
+// Documents that do not name their objects have older versions if as many objects of their file are kept, and no other error is about
+// those.
 func (c *Configuration) Uncovered() config.Problems {
 	kept, named, unnamed := map[config.Key]file{}, map[config.Key]bool{}, map[file]map[string]bool{}
 	errs := slices.DeleteFunc(slices.Clone(c.Problems), func(p config.Problem) bool {

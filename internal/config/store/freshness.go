@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A generation is fresh while its oldest listing began at most the maximum age ago. The maximum age is that of the cluster
-// whose review asks, else Options.MaxAge. Past it the generation is stale: reviews wait (wait_queue.go), unless a Permit
+// A generation is fresh while its oldest listing began at most the maximum age ago. The maximum age is set by the cluster
+// whose review asks, else by Options.MaxAge. Past it the generation is stale: reviews wait (wait_queue.go), unless a Permit
 // holds. docs/design/0016-freshness.md has the reasons.
 
 // MaxCompileTime is how long reviews go on being judged by the generation in force after a listing has shown a newer one, at
@@ -19,8 +19,8 @@ const MaxCompileTime = 30 * time.Second
 type freshness struct {
 	// seen are the revisions of the listings that make the generation, by source.
 	seen []string
-	// begun is when the oldest of the listings began by which the generation may judge: the last ones that showed it, or that
-	// showed a newer one within MaxCompileTime.
+	// begun is the begin of the oldest listing by which the generation may judge: the last listings that showed it, or that
+	// showed a newer generation within MaxCompileTime.
 	begun time.Time
 	// superseded is when the listing began that was the first to show a newer one; zero while none has.
 	superseded time.Time
@@ -64,7 +64,8 @@ func (s *Store) longestMaxAge(g *generation) time.Duration {
 	return max(s.opts.MaxAge, s.covered(g.ages.longest))
 }
 
-// covered limits a cluster's maximum age to what Options.LeaseCoverage allows, and never to less than Options.MaxAge.
+// covered limits a cluster's maximum age to the coverage of the lease (Options.LeaseCoverage), and never to less than
+// Options.MaxAge.
 func (s *Store) covered(age time.Duration) time.Duration {
 	if s.opts.LeaseCoverage == nil || age <= s.opts.MaxAge {
 		return age

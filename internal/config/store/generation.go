@@ -16,7 +16,7 @@ type generation struct {
 	objects  map[config.Key]config.Object
 	snapshot *match.Snapshot // nil when the objects could not be compiled: the generation before stays in force
 	compiled config.Problems // of the snapshot
-	problems config.Problems // all, those of the snapshot included
+	problems config.Problems // all, also of the snapshot
 
 	sources map[string]string // the revision of each source's listing, by the name of the source
 	ages    maximumAges
@@ -26,7 +26,7 @@ type generation struct {
 	next chan struct{} // closed when the next generation or copy is published
 }
 
-// configuration is the public view, without what depends on the time.
+// configuration is the public view, without the parts that depend on the time.
 func (g *generation) configuration() Configuration {
 	c := Configuration{Begun: g.begun, Sources: g.sources, Objects: g.objects, snapshot: g.snapshot, maxAge: g.ages.longest, next: g.next}
 	if g.snapshot != nil {
@@ -36,7 +36,7 @@ func (g *generation) configuration() Configuration {
 }
 
 // maximumAges are the maximum ages that Cluster documents set (spec.maxConfigurationAge). They are part of the configuration:
-// while it cannot be read, those of the generation in force apply.
+// while it cannot be read, the ages of the generation in force apply.
 type maximumAges struct {
 	byCluster map[string]time.Duration
 	longest   time.Duration // 0 when no cluster sets one

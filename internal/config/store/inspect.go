@@ -13,7 +13,8 @@ type inspection struct {
 	objects  map[config.Key]config.Object
 }
 
-// inspections is a queue of one: the latest inspection replaces one that has not begun. The goroutine of Run puts, another runs.
+// inspections is a queue of length 1: the latest inspection replaces an inspection that has not begun. The goroutine of Run
+// puts, another runs.
 type inspections chan inspection
 
 // put replaces the inspection that has not begun. It never blocks.

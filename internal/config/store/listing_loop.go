@@ -17,7 +17,7 @@ type listingLoop struct {
 	builder     *builder
 	inspections inspections
 
-	listings []sourceListing // by source; one that was never listed has a zero Started
+	listings []sourceListing // by source; Started is zero before the first listing
 	seen     []string        // the revisions of the listings; nil before all sources were listed
 
 	inForce  *generation // the published one; before the first, one without snapshot that has the last good objects
@@ -113,7 +113,7 @@ func (l *listingLoop) state() (seen []string, begun time.Time) {
 	return seen, begun
 }
 
-// start has the builder make what the listings show, unless it is busy, or that is in force or known not to compile.
+// start has the builder compile the listings, unless it is busy, or their configuration is in force or known not to compile.
 func (l *listingLoop) start() {
 	inForce := l.inForce.snapshot != nil && slices.Equal(l.seen, l.inForce.seen)
 	if l.building != nil || inForce || slices.Equal(l.seen, l.failed) {

@@ -10,8 +10,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
 )
 
-// many are configurations of two hooks each, with a HookRoute for each configuration: what operators have of hooks, one
-// tenth of them with a matchCondition. It returns one manifest for each object.
+// many are configurations of two hooks each, with a HookRoute for each configuration, as operators have them. One tenth of
+// the hooks has a matchCondition. It returns one manifest for each object.
 func many(hooks int) [][]byte {
 	var out [][]byte
 	for i := range hooks / 2 {
@@ -63,8 +63,8 @@ func live() float64 {
 
 const manyOf = 10_000
 
-// BenchmarkTenThousandHooks is what configurations of 10,000 hooks cost: to read them from their manifests, to compile them
-// for the first time, and to put a change of one of them into force.
+// BenchmarkTenThousandHooks measures configurations of 10,000 hooks: to read them from their manifests, to compile them for
+// the first time, and to put a changed configuration into force.
 func BenchmarkTenThousandHooks(b *testing.B) {
 	manifests := many(manyOf)
 	b.Run("decode", func(b *testing.B) {
@@ -95,7 +95,7 @@ func BenchmarkTenThousandHooks(b *testing.B) {
 			takeNow(f, listed{listing: config.Listing{Revision: fmt.Sprint(i), Objects: changed, Started: time.Now()}})
 		}
 		change(0)
-		change(1) // what is known of the first is let go
+		change(1) // the builder forgets the first
 		first := live()
 		snapshot := f.inForce.snapshot
 		b.ReportAllocs()
@@ -118,7 +118,7 @@ func manyLoop(tb testing.TB) *listingLoop {
 	return newListingLoop(s)
 }
 
-// takeNow takes a listing, and makes what it shows at once.
+// takeNow takes a listing, and compiles it at once.
 func takeNow(l *listingLoop, r listed) {
 	l.take(r)
 	select {

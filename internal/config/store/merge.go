@@ -96,7 +96,7 @@ func (d *definitions) add(l *sourceListing) config.Problems {
 		case p.Severity != match.SeverityError:
 		case p.NamesObject():
 			d.bad[p.Key] = true
-		default: // a slip in the kind or name of a document must not lose what it was
+		default: // a slip in the kind or name of a document must not lose its earlier object
 			d.unreadable[file{l.name, p.File}] = true
 		}
 	}
@@ -139,8 +139,8 @@ func keptLastGood(o config.Object) config.Problem {
 	return p
 }
 
-// revision is the digest of the objects in force: one digest per source, then one over these. It depends on what the
-// objects say alone, and on which hooks are pending, so dispatchers that judge by the same configuration name the same
+// revision is the digest of the objects in force: one digest per source, then one over these. It depends on the meaning of
+// the objects alone, and on which hooks are pending, so dispatchers that judge by the same configuration name the same
 // revision.
 func revision(objects map[config.Key]config.Object) string {
 	bySource, line := map[string]hash.Hash{}, []byte(nil)
@@ -167,8 +167,8 @@ func revision(objects map[config.Key]config.Object) string {
 // revisionBytes is how much of the digest a revision keeps: enough that two configurations never share one.
 const revisionBytes = 16
 
-// bounded are objects to come into force that cost no more than a limit together, given those in force. What has changed
-// and does not fit any more keeps its version in force, if it has one: the first ones in the order of keys fit.
+// bounded are objects to come into force that cost no more than a limit together, given the objects in force. A changed
+// object that does not fit any more keeps its version in force, if it has one: the first ones in the order of keys fit.
 func bounded(before, after map[config.Key]config.Object, limit config.Cost) (map[config.Key]config.Object, config.Problems) {
 	total := config.Cost{}
 	for _, o := range after {

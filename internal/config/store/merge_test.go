@@ -26,7 +26,7 @@ const (
 	badName   = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {nam: a}\nspec: {}\n---\n"
 )
 
-// listingOf is what a source of files holds.
+// listingOf is the listing of a source of files.
 func listingOf(name string, files map[string]string) sourceListing {
 	l := sourceListing{name: name}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -286,7 +286,7 @@ func TestARuleThatNamesTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T)
 		!strings.Contains(strings.Join(lines(problems), " "), "rules with 11 combinations of group, version, resource, operation and scope, and at most 10") {
 		t.Errorf("past the limit: %d objects, %q", len(got), lines(problems))
 	}
-	// One that has conditions beside them is refused for what it raises alone.
+	// A document that has conditions beside them is refused for the figure alone that it raises.
 	more := config.Cost{Combinations: 11}
 	if over := more.Raised(config.Cost{Combinations: 11}, config.Cost{Conditions: 1, Combinations: 11}).Over(limit); over != "" {
 		t.Error(over)

@@ -69,7 +69,7 @@ func (p *poller) pause(ctx context.Context, rest time.Duration) {
 	case <-p.kick:
 	}
 	clock.Sleep(ctx, min(rest, WatchDelay))
-	select { // what came meanwhile is seen by the listing that follows
+	select { // the listing that follows sees the changes of the meantime
 	case <-p.kick:
 	default:
 	}

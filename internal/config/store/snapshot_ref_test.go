@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// heldNow is what the source m calls the oldest configuration that judges a review.
+// heldNow is the revision, in the source m, of the oldest configuration that judges a review.
 func (s *Store) heldNow() string { return s.Held()["m"] }
 
 func TestNothingIsHeldBeforeTheFirstConfiguration(t *testing.T) {

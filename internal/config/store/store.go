@@ -23,7 +23,7 @@ import (
 const (
 	// DefaultMaxAge is how long ago the last successful listing may have begun for reviews to be judged by it.
 	DefaultMaxAge = 5 * time.Second
-	// ListInterval is the time from the start of one listing to that of the next.
+	// ListInterval is the time from the start of one listing to the start of the next.
 	ListInterval = time.Second
 	// WatchDelay is the pause between a watch event and the listing, so that files that are written together are read together.
 	WatchDelay = 20 * time.Millisecond
@@ -38,8 +38,8 @@ var (
 
 // Options configure a Store.
 type Options struct {
-	// Sources are where the configuration comes from; at least one, each with a name of its own. The configuration is
-	// fresh while that of every source is.
+	// Sources are where the configuration comes from; at least one, each with a name of its own. The configuration is fresh
+	// while each source is.
 	Sources []config.Source
 	// MaxAge is how long ago the last successful listing may have begun, for reviews of clusters whose documents do not say
 	// another age (spec.maxConfigurationAge); 0 means DefaultMaxAge.
@@ -166,7 +166,7 @@ func (s *Store) Configuration() Configuration {
 }
 
 // Run lists the sources and puts their configuration into force until ctx ends. Listings go on while a change is decoded and
-// compiled, so the generation in force stays fresh. It returns when all its goroutines have ended. The error is that of
+// compiled, so the generation in force stays fresh. It returns when all its goroutines have ended. The error is an error of
 // Options.First.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)

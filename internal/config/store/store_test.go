@@ -65,7 +65,7 @@ func (m *memory) Watch(ctx context.Context, notify func()) error {
 	return nil
 }
 
-// set changes what the source holds, and whether it can be listed.
+// set changes the content of the source, and whether it can be listed.
 func (m *memory) set(files map[string]string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

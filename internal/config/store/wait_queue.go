@@ -12,14 +12,14 @@ import (
 
 // Bounds of the reviews that wait while the configuration is stale.
 const (
-	// DefaultMaxWaitBytes is 128 MiB: half of the default for all reviews, so that those of clusters
-	// that may be judged find room beside those that may not.
+	// DefaultMaxWaitBytes is 128 MiB: half of the default for all reviews, so that reviews of clusters with a fresh
+	// configuration find room beside waiting ones.
 	DefaultMaxWaitBytes = 128 << 20
 	// MaxWaiters bounds their number, whatever they hold. Of one cluster no more wait than it leaves free for the others: half,
 	// if it is alone.
 	MaxWaiters = 20_000
-	// AnswerReserve is how long before its own end a review stops waiting, so that the answer that nothing may judge it is
-	// in time. Of what has less than ten times as much left it is a tenth.
+	// AnswerReserve is how long before its own end a review stops waiting, so that the refusal arrives in time. For a review
+	// with less than ten times as much left the reserve is a tenth.
 	AnswerReserve = 100 * time.Millisecond
 )
 
@@ -94,7 +94,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 			return nil, "", s.stopped()
 		case <-waiting.Done():
 			select {
-			case <-s.ended: // a store that ends with an error ends what waits for it too
+			case <-s.ended: // a store that ends with an error ends the waits for it too
 				return nil, "", s.stopped()
 			default:
 			}

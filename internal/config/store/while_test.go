@@ -65,7 +65,7 @@ func BenchmarkReviewsWhileCompiling(b *testing.B) {
 	}
 }
 
-// inForge is a dispatcher that judges by what a builder makes. All hooks allow.
+// inForge is a dispatcher that judges by the configurations of a builder. All hooks allow.
 func inForge(b *testing.B, f *listingLoop) *dispatcher.Dispatcher {
 	b.Helper()
 	allowing := inprocess.NewFunc(func(*match.Hook) inprocess.Handler {
@@ -113,7 +113,7 @@ func changing(f *listingLoop, objects []config.Object, versions func(i int) []co
 	return func() { cancel(); running.Wait() }, compiled
 }
 
-// reviewsFor asks for a thousand reviews a second that meet two hooks, one of them with a condition, and returns how long each
+// reviewsFor asks for a thousand reviews a second that meet two hooks, of which one has a condition, and returns how long each
 // took.
 func reviewsFor(b *testing.B, d *dispatcher.Dispatcher, long time.Duration) (took []time.Duration) {
 	b.Helper()
