@@ -289,6 +289,11 @@ func housePurity() []archtest.Purity {
 			Reason: "the checker runs a hold and the life cycle of its object through every order of their steps",
 		},
 		{
+			From:   []string{"./internal/cluster/keeper"},
+			Files:  []string{"decide.go", "capability.go", "planned.go"},
+			Reason: "the next write of entries depends on the observations alone: stories play them",
+		},
+		{
 			From:   []string{"./internal/certs/keep"},
 			Files:  []string{"decide.go"},
 			Reason: "the next write of certificates depends on the Secrets and the time alone",

@@ -28,7 +28,7 @@ type rotation struct {
 }
 
 // check takes the keys for a document. It fails if the document needs keys, and there are none.
-func (r *rotation) check(c *kinds.Cluster, keys *identity.CapabilityKeys) error {
+func (r *rotation) check(c *kinds.Cluster, keys *identity.CapabilityKeys, now time.Time) error {
 	names := keys.Names()
 	if c.Spec.RotatesCapability() == 0 {
 		names = nil
@@ -41,7 +41,7 @@ func (r *rotation) check(c *kinds.Cluster, keys *identity.CapabilityKeys) error 
 	for _, name := range names {
 		at, ok := before[name]
 		if !ok {
-			at = time.Now()
+			at = now
 		}
 		r.known[name] = at
 	}
@@ -60,23 +60,23 @@ func (r *rotation) explain(err error) error {
 // capabilityFor returns the capability for the entries of a cluster. Without spec.rotateCapability it is the capability that the entries
 // show, since the mesh knows only hashes of the document's capabilities. With it, the dispatcher that writes replaces an accepted
 // capability once the other dispatchers had the time to learn of the key. The others keep an accepted capability.
-func (e *entries) capabilityFor(c *kinds.Cluster, by shownBy, now time.Time) (identity.Capability, error) {
+func (m *machine) capabilityFor(c *kinds.Cluster, by shownBy, now time.Time) (identity.Capability, error) {
 	period := c.Spec.RotatesCapability()
-	e.rotation.until = time.Time{}
+	m.rotation.until = time.Time{}
 	if period == 0 {
 		return keptFor(c, by.capability, now)
 	}
-	keys, accepted := e.rotation.keys, accepts(c, by.capability, now)
-	if of, ok := keys.Find(by.capability, e.cluster); ok {
-		accepted, e.rotation.until = !now.After(of.End), of.End
+	keys, accepted := m.rotation.keys, accepts(c, by.capability, now)
+	if of, ok := keys.Find(by.capability, m.cluster); ok {
+		accepted, m.rotation.until = !now.After(of.End), of.End
 	}
 	if by.capability.IsZero() {
 		accepted = by.present && len(c.Spec.Identities) > 0
 	}
-	if accepted && (!by.writes || now.Sub(e.rotation.known[keys.Names()[0]]) < e.k.o.KeyOverlap) {
+	if accepted && (!by.writes || now.Sub(m.rotation.known[keys.Names()[0]]) < m.keyOverlap) {
 		return by.capability, nil
 	}
-	return keys.Make(e.cluster, endOf(now, period)), nil
+	return keys.Make(m.cluster, endOf(now, period)), nil
 }
 
 // endOf is the end of a capability that is made at a moment. It is the same during a period, for all dispatchers.

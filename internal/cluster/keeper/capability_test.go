@@ -23,7 +23,7 @@ func keysOf(t *testing.T, lines ...string) *identity.CapabilityKeys {
 
 // rotating is the task of a cluster whose capabilities are made, with its document. The entries show the capability that it chooses.
 type rotating struct {
-	*entries
+	*machine
 	t        *testing.T
 	document *kinds.Cluster
 	shown    shownBy
@@ -32,7 +32,7 @@ type rotating struct {
 func newRotating(t *testing.T) *rotating {
 	t.Helper()
 	return &rotating{
-		t: t, entries: &entries{cluster: "prod-1", k: &Keeper{o: Options{KeyOverlap: 2 * time.Minute}}},
+		t: t, machine: &machine{cluster: "prod-1", keyOverlap: 2 * time.Minute},
 		document: &kinds.Cluster{Spec: kinds.ClusterSpec{RotateCapability: "24h", Registration: &kinds.Registration{URL: "https://mesh.example.com"}}},
 		shown:    shownBy{present: true, writes: true},
 	}
@@ -41,7 +41,7 @@ func newRotating(t *testing.T) *rotating {
 // next is the capability that the next attempt wants in the entries.
 func (r *rotating) next(keys *identity.CapabilityKeys) identity.Capability {
 	r.t.Helper()
-	if err := r.rotation.check(r.document, keys); err != nil {
+	if err := r.rotation.check(r.document, keys, time.Now()); err != nil {
 		r.t.Fatal(err)
 	}
 	chosen, err := r.capabilityFor(r.document, r.shown, time.Now())
@@ -148,12 +148,12 @@ func TestEntriesThatAreNotAcceptedAreWrittenAtOnce(t *testing.T) {
 
 func TestADispatcherWithoutKeysWritesNothing(t *testing.T) {
 	r := newRotating(t)
-	err := r.rotation.check(r.document, nil)
+	err := r.rotation.check(r.document, nil, time.Now())
 	if err == nil || !strings.Contains(err.Error(), "start each dispatcher with the same --capability-key-file") {
 		t.Errorf("error %v", err)
 	}
 	r.document.Spec.RotateCapability = ""
-	if err := r.rotation.check(r.document, nil); err != nil {
+	if err := r.rotation.check(r.document, nil, time.Now()); err != nil {
 		t.Errorf("a cluster that asks for none: %v", err)
 	}
 }

@@ -3,17 +3,12 @@ package keeper
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -36,29 +31,19 @@ const (
 	attemptTimeout = 20 * time.Second
 	// breakGlassInterval is how often a break-glass in the cluster is logged while it is on.
 	breakGlassInterval = time.Minute
-	// familiesAge is the age at which the resources of the cluster are read again.
-	familiesAge = time.Minute
 )
 
-// errStale is the error while the configuration is stale: entries are made from a fresh one only.
-var errStale = errors.New("the configuration of this dispatcher is stale")
-
-// entries reconciles the entries of one cluster. One goroutine uses it.
+// entries reconciles the entries of one cluster: it observes, has its machine decide, and acts. One goroutine uses it.
 type entries struct {
+	*machine
+
 	k        *Keeper
-	cluster  string
 	log      *slog.Logger
 	lease    *leader.Candidate
+	config   *rest.Config
 	client   *http.Client // of to
 	to       *registrar.Registrar
 	families registration.Families
-	asked    time.Time          // for families
-	seen     string             // versions of the objects, digest of the configuration, bundle, and capability, of the last plan that wrote nothing
-	wanted   []registrar.Change // by that plan, without the objects
-	again    registrar.Again
-	pending  bool // whether they are still to be written once more
-	rotation rotation
-	planned  planned
 	failure  string    // of the last attempt, so that each is logged once
 	wider    []string  // warnings of the last attempt that has compared the entries, of which each is logged once
 	warned   time.Time // when a break-glass was logged last; zero without one
@@ -68,8 +53,7 @@ type entries struct {
 func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 	log := k.o.Logger.With("cluster", cluster)
 	e := &entries{
-		k: k, cluster: cluster, log: log, lease: leader.New(k.o.ID, leader.EntriesPrefix+nameOf(&t.registration), log),
-		again: registrar.Again{Cluster: cluster, Delay: k.o.Lag}, planned: planned{settle: settleLags * k.o.Lag},
+		machine: newMachine(cluster, &k.o), k: k, log: log, lease: leader.New(k.o.ID, leader.EntriesPrefix+nameOf(&t.registration), log),
 	}
 	defer e.lease.End()
 	defer k.forget(cluster)
@@ -80,7 +64,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 		o := e.attempt(ctx, now)
 		e.note(now, o)
 		wait := jittered(intervalLags * k.o.Lag)
-		if o.result == resultBehind || o.result == resultChanged || e.pending || !e.planned.settled() {
+		if o.soon {
 			wait = soon
 		}
 		if !e.await(ctx, now, wait) {
@@ -111,92 +95,75 @@ func (e *entries) await(ctx context.Context, done Generation, most time.Duration
 	return true
 }
 
-// outcome is how an attempt ended.
-type outcome struct {
-	result  string
-	leads   bool // whether this dispatcher held the lease when the attempt began
-	changes []registrar.Change
-	err     error
-}
-
 // attempt compares the entries with a configuration, and writes them if this dispatcher leads.
 func (e *entries) attempt(ctx context.Context, now Generation) outcome {
-	o := outcome{result: resultUnchanged, leads: e.lease.Leads()} // asked once: a dry run is a dry run to its end
-	o.changes, o.err = e.compare(ctx, now, !o.leads)
-	o.err = e.rotation.explain(o.err)
-	switch {
-	case errors.Is(o.err, registrar.ErrBreakGlass):
-		o.result = resultBreakGlass
-	case o.err != nil:
-		o.result = resultFailed
-	case !unchanged(o.changes) && o.leads:
-		o.result = resultChanged
-	case !unchanged(o.changes):
-		o.result = resultBehind
-	}
-	return o
-}
-
-func (e *entries) compare(ctx context.Context, now Generation, dryRun bool) ([]registrar.Change, error) {
-	document := documentOf(now.Clusters, e.cluster)
-	if !now.Fresh || document == nil {
-		return nil, errStale
-	}
-	keys := e.k.o.CapabilityKeys()
-	bundle, err := bundleOf(document.Spec.Registration)
-	if err == nil {
-		err = e.rotation.check(document, keys)
-	}
-	if err != nil {
-		e.lease.End() // another dispatcher may have the file
-		return nil, err
-	}
+	o, changes := &observed{leads: e.lease.Leads()}, []registrar.Change(nil)
 	life := ctx
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
+	err := e.observe(life, ctx, now, o)
+	if err == nil {
+		d := e.decide(o)
+		changes, err = e.act(ctx, now.Snapshot, &d)
+	}
+	return e.end(o, changes, err)
+}
+
+// observe reads the configuration and the entries, and campaigns for the Lease until life ends.
+func (e *entries) observe(life, ctx context.Context, now Generation, o *observed) error {
+	o.at, o.fresh, o.document, o.keys = time.Now(), now.Fresh, documentOf(now.Clusters, e.cluster), e.k.o.CapabilityKeys()
+	if now.Snapshot != nil {
+		o.revision = now.Snapshot.Revision()
+	}
+	if o.document != nil {
+		o.bundle, o.bundleErr = bundleOf(o.document.Spec.Registration)
+	}
+	release, err := e.ready(o)
+	if release {
+		e.lease.End()
+	}
+	if err != nil {
+		return err
+	}
 	config, client, err := e.k.o.API(ctx, e.cluster)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := e.lease.Campaign(life, config, client); err != nil {
-		return nil, err
+		return err
 	}
 	if client != e.client {
 		if e.to, err = registrar.NewWithClient(config, client); err != nil {
+			return err
+		}
+		e.config, e.client = config, client
+	}
+	o.entries, err = e.to.Read(ctx, nameOf(o.document.Spec.Registration))
+	o.at = time.Now()
+	return err
+}
+
+// act takes the steps of a decision.
+func (e *entries) act(ctx context.Context, s *match.Snapshot, d *decision) ([]registrar.Change, error) {
+	if err := e.to.WriteAgain(ctx, d.again, &e.again); err != nil {
+		return nil, err
+	}
+	if d.err != nil || !d.apply {
+		return d.changes, d.err
+	}
+	if d.families {
+		if err := e.refreshFamilies(ctx); err != nil {
 			return nil, err
 		}
-		e.client = client
 	}
-	mutating, validating, err := e.read(ctx, nameOf(document.Spec.Registration), dryRun)
+	d.options.Equivalents = e.families
+	plan, err := e.k.plan(s, e.cluster, d.options)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := e.to.Apply(ctx, plan, d.dryRun)
 	if err == nil {
-		err = registrar.CheckBreakGlass(mutating, validating) // first: entries that are empty may have other errors
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := e.refreshFamilies(ctx, config, client); err != nil {
-		return nil, err
-	}
-	options, err := e.optionsFor(document, shownBy{registration.Shown(mutating, validating), mutating != nil || validating != nil, !dryRun}, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	seen := now.Snapshot.Revision() + version(mutating == nil, mutating) + version(validating == nil, validating) +
-		fmt.Sprintf("/%x/%x", sha256.Sum256(bundle), options.Capability.Sum())
-	if seen == e.seen && (dryRun || unchanged(e.wanted)) {
-		return e.wanted, nil
-	}
-	options.Equivalents, options.CABundle = e.families, bundle
-	plan, err := e.k.plan(now.Snapshot, e.cluster, options)
-	if err != nil {
-		return nil, err
-	}
-	changes, err := e.to.Apply(ctx, plan, dryRun)
-	if err == nil && (dryRun || unchanged(changes)) {
-		e.seen, e.wanted = seen, nil
-		for _, c := range changes {
-			e.wanted = append(e.wanted, registrar.Change{Object: c.Object, Action: c.Action, WithoutConditions: c.WithoutConditions})
-		}
+		e.applied(d, changes)
 	}
 	return changes, err
 }
@@ -208,52 +175,16 @@ func (k *Keeper) plan(s *match.Snapshot, cluster string, o registration.Options)
 	return registration.Plan(s, cluster, o)
 }
 
-// read reads the objects of a name, and writes them once more if it is time, unless dryRun is given.
-func (e *entries) read(ctx context.Context, name string, dryRun bool) (
-	*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error,
-) {
-	m, v, err := e.to.Read(ctx, name)
-	e.pending = false
-	if err != nil {
-		return nil, nil, err
-	}
-	e.planned.see(e.cluster, m, v, time.Now())
-	if !dryRun {
-		e.pending, err = e.to.WriteAgain(ctx, m, v, &e.again, time.Now())
-	}
-	return m, v, err
-}
-
-// version identifies the state of an object.
-func version(absent bool, o metav1.Object) string {
-	if absent {
-		return "/absent"
-	}
-	return fmt.Sprintf("/%s %s", o.GetUID(), o.GetResourceVersion())
-}
-
-func unchanged(changes []registrar.Change) bool {
-	for _, c := range changes {
-		if c.Action != registrar.Unchanged {
-			return false
-		}
-	}
-	return true
-}
-
-// refreshFamilies reads the resources that the cluster serves, once per familiesAge. Known families stay if the cluster does not answer.
-func (e *entries) refreshFamilies(ctx context.Context, config *rest.Config, client *http.Client) error {
-	if e.families != nil && time.Since(e.asked) < familiesAge {
-		return nil
-	}
-	families, err := registrar.Families(ctx, config, client)
+// refreshFamilies reads the resources that the cluster serves. Known families stay if the cluster does not answer.
+func (e *entries) refreshFamilies(ctx context.Context) error {
+	families, err := registrar.Families(ctx, e.config, e.client)
 	if families == nil && e.families == nil {
 		return err
 	}
 	if families != nil {
 		e.families = families
 	}
-	e.asked, e.seen = time.Now(), "" // they may have changed the plan
+	e.readFamilies(time.Now())
 	return nil
 }
 
@@ -328,13 +259,3 @@ func documentOf(clusters []*kinds.Cluster, name string) *kinds.Cluster {
 }
 
 func nameOf(r *kinds.Registration) string { return cmp.Or(r.Name, registration.DefaultName) }
-
-// optionsFor are the options of a document.
-func (e *entries) optionsFor(c *kinds.Cluster, by shownBy, now time.Time) (registration.Options, error) {
-	r := c.Spec.Registration
-	o := registration.Options{Name: r.Name, URL: r.URL, OwnNamespace: r.OwnNamespace}
-	o.Budget.Mutate, o.Budget.Reinvoke, o.Budget.Validate = r.Timeouts()
-	var err error
-	o.Capability, err = e.capabilityFor(c, by, now)
-	return o, err
-}

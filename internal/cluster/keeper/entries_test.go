@@ -37,7 +37,7 @@ func TestTheCapabilityOfTheEntriesIsKept(t *testing.T) {
 			Identities: tt.identities, Capabilities: tt.capabilities,
 			Registration: &kinds.Registration{URL: "https://mesh.example.com", MutateTimeout: "7s"},
 		}}
-		o, err := new(entries).optionsFor(c, shownBy{tt.shown, true, true}, now)
+		o, err := new(machine).optionsFor(c, shownBy{tt.shown, true, true}, now)
 		if (err != nil) != (tt.wrong != "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
 			t.Errorf("%s: error %v", name, err)
 		}

@@ -39,34 +39,26 @@ type plans struct {
 	all   []match.Entry
 }
 
-// see notes the objects of a cluster as they are at a time; each may be nil.
-func (p *planned) see(
-	cluster string, m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration, at time.Time,
-) {
+// see notes the entries of a cluster as they are at a time.
+func (p *planned) see(cluster string, now registration.Objects, at time.Time) {
 	p.read = true
-	var mutating, validating []admissionregistrationv1.WebhookClientConfig
-	if m == nil {
+	mutating, validating := now.Addresses()
+	if now.Mutating == nil {
 		p.mutating = plans{}
 	} else {
-		for i := range m.Webhooks {
-			mutating = append(mutating, m.Webhooks[i].ClientConfig)
-		}
-		p.mutating.see(m, planOf(mutating, cluster), at, p.settle)
+		p.mutating.see(now.Mutating, planOf(mutating, cluster), at, p.settle)
 	}
-	if v == nil {
+	if now.Validating == nil {
 		p.validating = plans{}
 	} else {
-		for i := range v.Webhooks {
-			validating = append(validating, v.Webhooks[i].ClientConfig)
-		}
-		p.validating.see(v, planOf(validating, cluster), at, p.settle)
+		p.validating.see(now.Validating, planOf(validating, cluster), at, p.settle)
 	}
 }
 
 // planOf is the plan that the entries of an object have in common; the zero Entry if there is none.
-func planOf(addresses []admissionregistrationv1.WebhookClientConfig, cluster string) match.Entry {
-	for i := range addresses {
-		if e, ok := registration.EntryOf(&addresses[i], cluster); ok {
+func planOf(addresses []*admissionregistrationv1.WebhookClientConfig, cluster string) match.Entry {
+	for _, address := range addresses {
+		if e, ok := registration.EntryOf(address, cluster); ok {
 			return e
 		}
 	}

@@ -29,7 +29,7 @@ func TestEntriesLackAHookUntilEachAPIServerCallsByThem(t *testing.T) {
 		if again {
 			v.Annotations[touch.Annotation] = touch.Mark(v)
 		}
-		p.see("east", nil, v, now)
+		p.see("east", registration.Objects{Validating: v}, now)
 	}
 	lacks := func(step string, of *match.Snapshot, want ...string) {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestEntriesLackAHookUntilEachAPIServerCallsByThem(t *testing.T) {
 	lacks("many changes", two, "a.example.com", "b.example.com")
 	read(100, two, true)
 	lacks("many changes, and they were written once more", two)
-	p.see("east", nil, nil, now)
+	p.see("east", registration.Objects{}, now)
 	lacks("they are gone", two, "a.example.com", "b.example.com")
 }
 
@@ -96,12 +96,12 @@ func TestEntriesLackAnInitializerUntilTheMutatingOnesBringIt(t *testing.T) {
 	plan.Mutating.UID, plan.Mutating.Generation = types.UID("u"), 1
 	var p planned
 	now := time.Unix(1000, 0)
-	p.see("east", nil, plan.Validating, now)
+	p.see("east", registration.Objects{Validating: plan.Validating}, now)
 	if got := p.lacking(snapshot, "east"); len(got) != 1 || got[0].ID.Name != "a.example.com" {
 		t.Errorf("validating entries alone lack %v", got)
 	}
 	plan.Mutating.Annotations[touch.Annotation] = touch.Mark(plan.Mutating)
-	p.see("east", plan.Mutating, plan.Validating, now)
+	p.see("east", plan.Objects, now)
 	if got := p.lacking(snapshot, "east"); len(got) != 0 {
 		t.Errorf("the mutating entries lack %v", got)
 	}

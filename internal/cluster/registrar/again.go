@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,40 +23,48 @@ type Again struct {
 	mutating, validating touch.Change
 }
 
-// WriteAgain writes an object of the entries once more when its last change is old enough. pending: an object is still to be written. The
-// objects are as Read returned them at the time now. An object that was not made for the cluster stays as it is. A conflict with another
-// writer is no error, and leaves the object pending.
-func (r *Registrar) WriteAgain(
-	ctx context.Context, m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration,
-	a *Again, now time.Time,
-) (pending bool, err error) {
+// Due returns the objects that are to be written once more now. The objects are as Read returned them at the time now. An object that was
+// not made for the cluster stays as it is.
+func (a *Again) Due(o registration.Objects, now time.Time) (due registration.Objects) {
 	a.mutating.Delay, a.validating.Delay = a.Delay, a.Delay
-	if m != nil {
-		pending, err = r.mutating.writeAgain(ctx, a.Cluster, m, &a.mutating, now)
+	o = o.For(a.Cluster)
+	if m := o.Mutating; m != nil && a.mutating.Due(m, touch.Mark(m), now) {
+		due.Mutating = m
 	}
-	if v != nil {
-		more, wrong := r.validating.writeAgain(ctx, a.Cluster, v, &a.validating, now)
-		pending, err = pending || more, errors.Join(err, wrong)
+	if v := o.Validating; v != nil && a.validating.Due(v, touch.Mark(v), now) {
+		due.Validating = v
 	}
-	return pending, err
+	return due
 }
 
-func (k kind[T]) writeAgain(ctx context.Context, cluster string, o T, c *touch.Change, now time.Time) (pending bool, err error) {
-	if of, ours := registration.MadeFor(o); !ours || of != cluster {
-		return false, nil
+// Pending reports whether either object is still to be written once more.
+func (a *Again) Pending(o registration.Objects) bool {
+	o = o.For(a.Cluster)
+	return o.Mutating != nil && a.mutating.Pending(o.Mutating, touch.Mark(o.Mutating)) ||
+		o.Validating != nil && a.validating.Pending(o.Validating, touch.Mark(o.Validating))
+}
+
+// WriteAgain writes objects once more that are due. A conflict with another writer is no error, and leaves the object pending.
+func (r *Registrar) WriteAgain(ctx context.Context, due registration.Objects, a *Again) (err error) {
+	if due.Mutating != nil {
+		err = r.mutating.writeAgain(ctx, due.Mutating, &a.mutating)
 	}
-	if !c.Due(o, touch.Mark(o), now) {
-		return c.Pending(o, touch.Mark(o)), nil
+	if due.Validating != nil {
+		err = errors.Join(err, r.validating.writeAgain(ctx, due.Validating, &a.validating))
 	}
+	return err
+}
+
+func (k kind[T]) writeAgain(ctx context.Context, o T, c *touch.Change) error {
 	next := k.clone(o)
 	next.SetAnnotations(merged(o.GetAnnotations(), map[string]string{touch.Annotation: touch.Mark(o)}))
-	_, err = k.client.Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	_, err := k.client.Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return true, nil
+		return nil
 	case err != nil:
-		return true, fmt.Errorf("%s: %w", k.object(o.GetName()), err)
+		return fmt.Errorf("%s: %w", k.object(o.GetName()), err)
 	}
 	c.Wrote()
-	return false, nil
+	return nil
 }

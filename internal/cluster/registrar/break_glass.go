@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
 // BreakGlassAnnotation marks entries that an operator of the cluster has emptied. Its value is the reason. While either object has it,
@@ -29,13 +30,13 @@ func BreakGlassOff(name string) string {
 var ErrBreakGlass = errors.New("a break-glass is on in the cluster")
 
 // CheckBreakGlass returns an error that wraps ErrBreakGlass if either object, as Read returns it, has the annotation.
-func CheckBreakGlass(m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration) error {
-	if m != nil {
+func CheckBreakGlass(now registration.Objects) error {
+	if m := now.Mutating; m != nil {
 		if err := checkBreakGlass(m); err != nil {
 			return fmt.Errorf("mutatingwebhookconfiguration/%s: %w", m.Name, err)
 		}
 	}
-	if v != nil {
+	if v := now.Validating; v != nil {
 		if err := checkBreakGlass(v); err != nil {
 			return fmt.Errorf("validatingwebhookconfiguration/%s: %w", v.Name, err)
 		}

@@ -29,10 +29,10 @@ func TestAnObjectOfAnotherWriterStays(t *testing.T) {
 	validating := func(cluster string, hooks ...admissionregistrationv1.ValidatingWebhook) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta(cluster), Webhooks: hooks}
 	}
-	want := &registration.Registration{
+	want := &registration.Registration{Objects: registration.Objects{
 		Mutating:   mutating("prod-1", admissionregistrationv1.MutatingWebhook{Name: "m.portcullis.dev"}),
 		Validating: validating("prod-1", admissionregistrationv1.ValidatingWebhook{Name: "v.portcullis.dev"}),
-	}
+	}}
 	for name, tt := range map[string]struct {
 		there  []runtime.Object
 		writes []string // kind of the objects
@@ -77,7 +77,7 @@ func TestAnObjectOfAnotherWriterDoesNotKeepTheEntries(t *testing.T) {
 	if len(changes) != 1 || changes[0].Object != "mutatingwebhookconfiguration/portcullis" || changes[0].Action != Deleted {
 		t.Errorf("changes %+v, want the mutating object deleted", changes)
 	}
-	if m, v, err := r.Read(t.Context(), "portcullis"); err != nil || m != nil || v == nil {
-		t.Errorf("mutating %v, validating %v, error %v: want the validating one alone", m, v, err)
+	if now, err := r.Read(t.Context(), "portcullis"); err != nil || now.Mutating != nil || now.Validating == nil {
+		t.Errorf("entries %+v, error %v: want the validating one alone", now, err)
 	}
 }

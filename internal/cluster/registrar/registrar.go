@@ -112,16 +112,15 @@ func newRegistrar(client clients) *Registrar {
 	}
 }
 
-// Read returns the entries of a cluster by the name of the objects; nil for an object that is not there.
-func (r *Registrar) Read(ctx context.Context, name string) (
-	*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error,
-) {
-	m, err := r.mutating.read(ctx, name)
-	if err != nil {
-		return nil, nil, err
+// Read returns the entries of a cluster by the name of the objects.
+func (r *Registrar) Read(ctx context.Context, name string) (now registration.Objects, err error) {
+	if now.Mutating, err = r.mutating.read(ctx, name); err == nil {
+		now.Validating, err = r.validating.read(ctx, name)
 	}
-	v, err := r.validating.read(ctx, name)
-	return m, v, err
+	if err != nil {
+		return registration.Objects{}, err
+	}
+	return now, nil
 }
 
 // Apply writes a registration to the entries of its cluster. With dryRun the API server checks and defaults the objects, and stores

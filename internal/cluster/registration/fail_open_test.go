@@ -104,7 +104,7 @@ func TestRequestsThatAlwaysFailOpenHaveAnEntryOfTheirOwn(t *testing.T) {
 
 // withoutConditions is a registration as an API server takes it that knows no matchConditions.
 func withoutConditions(r *registration.Registration) *registration.Registration {
-	r = &registration.Registration{Mutating: r.Mutating.DeepCopy(), Validating: r.Validating.DeepCopy()}
+	r = &registration.Registration{Objects: registration.Objects{Mutating: r.Mutating.DeepCopy(), Validating: r.Validating.DeepCopy()}}
 	for i := range r.Mutating.Webhooks {
 		r.Mutating.Webhooks[i].MatchConditions = nil
 	}

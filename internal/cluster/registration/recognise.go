@@ -55,25 +55,6 @@ func CapabilityIn(c *admissionregistrationv1.WebhookClientConfig) identity.Capab
 	return shown
 }
 
-// Shown is the capability in the entries of a cluster; zero if they show none. Each of the objects may be nil.
-func Shown(m *admissionregistrationv1.MutatingWebhookConfiguration, v *admissionregistrationv1.ValidatingWebhookConfiguration) identity.Capability {
-	if m != nil {
-		for i := range m.Webhooks {
-			if c := CapabilityIn(&m.Webhooks[i].ClientConfig); !c.IsZero() {
-				return c
-			}
-		}
-	}
-	if v != nil {
-		for i := range v.Webhooks {
-			if c := CapabilityIn(&v.Webhooks[i].ClientConfig); !c.IsZero() {
-				return c
-			}
-		}
-	}
-	return identity.Capability{}
-}
-
 // pathOf is the path of an address; empty for none.
 func pathOf(c *admissionregistrationv1.WebhookClientConfig) string {
 	switch {

@@ -103,18 +103,18 @@ func TestTheCapabilityOfAnEntryIsFound(t *testing.T) {
 			{ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(url)}},
 		}}
 	}
-	if got := registration.Shown(nil, at("https://mesh/v1/clusters/a/capability/"+secret.Reveal()+"/validate/fail-closed/1")); got != secret {
+	if got := (registration.Objects{Validating: at("https://mesh/v1/clusters/a/capability/" + secret.Reveal() + "/validate/fail-closed/1")}).Capability(); got != secret {
 		t.Errorf("found %v", got)
 	}
 	for _, other := range []string{
 		"https://mesh/v1/clusters/a/validate/fail-closed/1", "https://mesh/v1/clusters/a/capability/pcap_short/validate/fail-closed/1",
 		"https://other/" + secret.Reveal(), "https://mesh/v1/clusters/a/capability/" + secret.Reveal() + "/elsewhere",
 	} {
-		if got := registration.Shown(nil, at(other)); !got.IsZero() {
+		if got := (registration.Objects{Validating: at(other)}).Capability(); !got.IsZero() {
 			t.Errorf("%s: found one", other)
 		}
 	}
-	if got := registration.Shown(nil, nil); !got.IsZero() {
+	if got := (registration.Objects{}).Capability(); !got.IsZero() {
 		t.Error("found one in no entries")
 	}
 }

@@ -43,10 +43,8 @@ import (
 // Registration has the objects for a cluster's API server. Both are always there, so that applying them also removes
 // entries that no hook needs any more. They belong to the caller.
 type Registration struct {
-	// Mutating has the entries of mutating hooks, in the order in which they must be called.
-	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
-	// Validating has the entries of validating hooks.
-	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	Objects
+
 	// Findings tell the operator about problems before the objects are applied, in the order of the hooks.
 	Findings []match.Finding
 }
@@ -76,10 +74,10 @@ func (p *planner) plan(s *match.Snapshot) *Registration {
 	p.inspect(append(slices.Clone(mutating), validating...))
 	p.widened()
 
-	r := &Registration{
+	r := &Registration{Objects: Objects{
 		Mutating:   &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: typeMeta("MutatingWebhookConfiguration"), ObjectMeta: p.meta()},
 		Validating: &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: p.meta()},
-	}
+	}}
 	entries := append(p.byRequest(admissionv1.Stage_STAGE_MUTATE, mutating), p.byRequest(admissionv1.Stage_STAGE_REINVOKE, again)...)
 	for _, e := range entries {
 		r.Mutating.Webhooks = append(r.Mutating.Webhooks, p.mutating(e))

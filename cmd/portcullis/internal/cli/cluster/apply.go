@@ -58,13 +58,12 @@ func (c *registerCommand) write(ctx context.Context, name string, r *registratio
 func writeAgain(ctx context.Context, to *registrar.Registrar, cluster, name string, notes io.Writer) error {
 	again := registrar.Again{Cluster: cluster}
 	for begun := time.Now(); ; {
-		m, v, err := to.Read(ctx, name)
+		entries, err := to.Read(ctx, name)
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		pending, err := to.WriteAgain(ctx, m, v, &again, now)
-		if err != nil || !pending {
+		if err := to.WriteAgain(ctx, again.Due(entries, now), &again); err != nil || !again.Pending(entries) {
 			return err
 		}
 		if now.Sub(begun) < againPoll {

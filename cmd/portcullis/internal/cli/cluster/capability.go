@@ -13,12 +13,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -217,18 +215,11 @@ func (c *registerCommand) shownIn(ctx context.Context, name string) (identity.Ca
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	mutating, validating, err := from.Read(ctx, c.options.Name)
+	entries, err := from.Read(ctx, c.options.Name)
 	if err != nil {
 		return identity.Capability{}, err
 	}
-	others := func(m metav1.Object) bool { of, _ := registration.MadeFor(m); return of != name }
-	if mutating != nil && others(mutating) {
-		mutating = nil
-	}
-	if validating != nil && others(validating) {
-		validating = nil
-	}
-	return registration.Shown(mutating, validating), nil
+	return entries.For(name).Capability(), nil
 }
 
 // capabilityFor reads the capability in a file, which has to be a capability of the cluster that has not expired: with any other
