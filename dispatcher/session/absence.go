@@ -63,8 +63,8 @@ func (a *absences) mayLog(id match.HookID, now time.Time) bool {
 	return true
 }
 
-// logAbsences logs which hooks have lost their last host, in one line, and which have one again, in another one. Nothing is
-// said of hooks in shadow, which decide nothing.
+// logAbsences logs which hooks have lost their last host, in one line, and which have one again, in another line. It leaves out
+// hooks in shadow, which decide nothing.
 func (r *Registry) logAbsences(now time.Time) {
 	v := r.hooks.Load()
 	unserved := slices.DeleteFunc(r.Unserved(), func(h *match.Hook) bool { return !h.Decides() })

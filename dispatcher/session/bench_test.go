@@ -24,7 +24,7 @@ import (
 )
 
 // BenchmarkFanOut sends one review to 1, 8 and 32 hosts over streams in memory. Beside time and allocations it reports
-// what a review costs in bytes: encoded for all hosts together, of these copied by us, and heads, one for each host.
+// the bytes of a review: encoded for all hosts together, of these copied by us, and heads, one for each host.
 func BenchmarkFanOut(b *testing.B) {
 	for _, size := range []int{2 << 10, 20 << 10} {
 		for _, hosts := range []int{1, 8, 32} {

@@ -41,7 +41,7 @@ func (d *documents) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// write replaces what is there by hooks of these names, which identity "host" may serve.
+// write replaces all documents by hooks of these names, which identity "host" may serve.
 func (d *documents) write(hooks ...string) {
 	text := `
 apiVersion: portcullis.dev/v1
@@ -133,7 +133,7 @@ func TestARemovedHookIsServedForAsLongAsAReviewMayTake(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{}, "a", "b")
 		old := m.snapshot
 		m.configure("b")
-		m.snapshot = old // what follows began before
+		m.snapshot = old // the next reviews began before
 		var state hostv1.State
 		served := func() {
 			t.Helper()
@@ -183,7 +183,7 @@ func TestAHookThatComesBackStays(t *testing.T) {
 	})
 }
 
-// TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay has a hook that is gone, and one of the same name that others may
+// TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay has a hook that is gone, and a hook of the same name that others may
 // serve.
 func TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {

@@ -17,8 +17,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/hedge"
 )
 
-// TestWhatSecondCallsAreWorth compares, in a bubble's own time, what calls take with and without a second replica: 10,000
-// calls, about 1000 in a second, to three replicas. It prints what it saw.
+// TestWhatSecondCallsAreWorth compares, in a bubble's own time, the times of calls with and without a second replica: 10,000
+// calls, about 1000 in a second, to three replicas. It prints the figures.
 func TestWhatSecondCallsAreWorth(t *testing.T) {
 	const usual = 5 * time.Millisecond
 	healthy := func(*rand.Rand, int) time.Duration { return usual }
@@ -29,7 +29,7 @@ func TestWhatSecondCallsAreWorth(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		takes func(*rand.Rand, int) time.Duration
-		most  float64 // p99, in those of three healthy replicas
+		most  float64 // p99, as a multiple of that with three healthy replicas
 	}{
 		{"one of three replicas takes ten times as long", slow, 1.5},
 		{"two of a hundred calls take ten times as long, anywhere", stalls, 2.5},
@@ -45,7 +45,7 @@ func TestWhatSecondCallsAreWorth(t *testing.T) {
 	}
 }
 
-// figures are what calls took.
+// figures are the times of calls.
 type figures struct {
 	p50, p99, p999 time.Duration
 	extra          float64 // percent

@@ -44,7 +44,7 @@ func either(t *testing.T, a, b *host) (has, other *host, r *hostv1.Review) {
 	return nil, nil, nil
 }
 
-// wantHedges checks what is counted, by outcome.
+// wantHedges checks the counters, by outcome.
 func (m *mesh) wantHedges(won, lost, noCapacity int) {
 	m.t.Helper()
 	got := [3]int{}
@@ -211,7 +211,7 @@ func TestACancelledCallIsCancelledOnBothReplicas(t *testing.T) {
 		quick.allow(second, 0)
 		m.wantIdle()
 
-		before := m.review("a") // and one that is cancelled before the delay
+		before := m.review("a") // is cancelled before the delay
 		_, other, _ := either(t, one, two)
 		before.cancel["a"]()
 		elapse(2 * delay)

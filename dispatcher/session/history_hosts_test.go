@@ -131,7 +131,7 @@ func (x *actor) setCredit(n uint32) {
 	x.later(time.Duration(x.rand.IntN(2000))*time.Millisecond, func() { x.tell(credit(x.credit)) })
 }
 
-// drain leaves: what is started ends, nothing else is.
+// drain leaves: started calls end, and no others start.
 func (x *actor) drain() {
 	x.leaving = true
 	x.tell(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{

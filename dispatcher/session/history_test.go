@@ -30,14 +30,14 @@ import (
 const historiesVariable = "PORTCULLIS_HISTORIES"
 
 // TestHistories lets reviews, faulty hosts and changes of the configuration run against each other, in a bubble with its
-// own time, and checks what has to hold whatever happens:
+// own time, and checks these invariants:
 //
 //   - every review has its answer before its deadline, and every call ends exactly once;
-//   - what a hook answers is a pure function of review and hook (see decides), so that an allowed review is one that
-//     every fail-closed hook of its revision has allowed, and a denial is one of the hook that is named;
+//   - the answer of a hook is a pure function of review and hook (see decides), so that every fail-closed hook of its revision
+//     has allowed an allowed review, and the named hook has denied a denied review;
 //   - a handler with side effects is started at most once for a call;
-//   - the slots that clusters hold are those that calls have, and where several clusters may call none holds more than
-//     three quarters of those of a session whose credit stays what it is;
+//   - clusters hold as many slots as calls have. Where several clusters may call, none holds more than
+//     three quarters of the slots of a session whose credit stays the same;
 //   - when the faults are over every call has its verdict, also those that have to wait for a slot;
 //   - in the end no slot is taken, nothing waits, and no goroutine is left.
 func TestHistories(t *testing.T) {
@@ -74,7 +74,7 @@ type history struct {
 	calls    atomic.Int64  // calls without a result
 }
 
-// books is what was seen from outside.
+// books are the calls and verdicts as hosts and callers see them.
 type books struct {
 	sync.Mutex
 
@@ -104,7 +104,7 @@ func playHistory(t *testing.T, seed uint64) {
 		others.Wait()
 		h.quiet.Store(true)
 		close(h.calm)
-		elapse(time.Minute) // what the faults left behind is found out
+		elapse(time.Minute) // long enough to find the traces of faults
 		h.configure(revisions+1, h.rand(2))
 		for i := range reviewers {
 			others.Go(func() { h.reviews(judge, reviewers+i) })
@@ -138,7 +138,7 @@ func (h *history) settled(t *testing.T) {
 	}
 }
 
-// audit checks what clusters hold of the slots of a session.
+// audit checks the slots of a session that clusters hold.
 func (h *history) audit(s *hostSession) {
 	f, held := s.Figures(), 0
 	for cluster, n := range f.Held {
@@ -184,7 +184,7 @@ func (*history) Release(*match.Snapshot) {}
 // Cluster implements [dispatcher.Clusters]. No hook asks.
 func (h *history) Cluster(string) match.Cluster { return match.Unknown{} }
 
-// configure puts a random configuration into force. The names of hooks say what they are: "ignore" is fail-open, "effects"
+// configure puts a random configuration into force. The name of a hook is its kind: "ignore" is fail-open, "effects"
 // has side effects.
 func (h *history) configure(revision int, r *rand.Rand) {
 	v := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
@@ -273,7 +273,7 @@ func (h *history) reconfigure() {
 	}
 }
 
-// decides is what a hook says to a review, wherever and how often it is asked.
+// decides is the verdict of a hook on a review, wherever and how often it is asked.
 func decides(uid, hook string) *admissionv1.AdmissionResponse {
 	sum := fnv.New32()
 	_, _ = sum.Write([]byte(uid + hook))
@@ -327,7 +327,7 @@ func (h *history) reviews(d *dispatcher.Dispatcher, number int) {
 	}
 }
 
-// check compares an answer with what the hooks decide.
+// check compares an answer with the verdicts of the hooks.
 func (h *history) check(r *review.Request, a review.Answer) {
 	uid, allowed, refused := r.Admission.GetUid(), map[string]bool{}, false
 	for _, o := range a.Outcomes {

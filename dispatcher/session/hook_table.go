@@ -12,12 +12,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// hookTable is the hooks that sessions can serve: those of one snapshot, and those that reviews by an earlier one may still
+// hookTable is the hooks that sessions can serve: the hooks of one snapshot, and the hooks of earlier snapshots that reviews may still
 // call. It never changes once it is in place.
 type hookTable struct {
 	revision string
 	pools    map[match.HookID]*pool.Pool
-	byHook   map[*match.Hook]*pool.Pool // those of pools, as the snapshot has them
+	byHook   map[*match.Hook]*pool.Pool // the hooks of pools, as the snapshot has them
 	byOffer  map[pool.Digest][]*pool.Pool
 	digests  pool.Digests               // of byOffer
 	removed  map[match.HookID]time.Time // since when the snapshot has no such hook
@@ -26,11 +26,11 @@ type hookTable struct {
 	hosts    map[grantKey]bool          // who hooks are granted to; nil before the first configuration
 }
 
-// grantKey is an identity that a hook is granted to, and one of the authorities that may vouch for it; "" where any may.
+// grantKey is an identity that a hook is granted to, and an authority that may vouch for it; "" where any may.
 type grantKey struct{ name, authority string }
 
-// grants reports whether a hook is granted to a peer. Before the first configuration nobody knows: one that was
-// restarted is not closed to its hosts.
+// grants reports whether a hook is granted to a peer. It is true before the first configuration: a restarted
+// dispatcher does not refuse its hosts.
 func (v *hookTable) grants(peer identity.Peer) bool {
 	return v.hosts == nil || v.hosts[grantKey{name: peer.Name()}] || slices.ContainsFunc(peer.Authorities(), func(authority string) bool {
 		return v.hosts[grantKey{peer.Name(), authority}]
@@ -68,7 +68,7 @@ func (v *hookTable) removedHook(p *pool.Pool) bool {
 	return removed
 }
 
-// offered are the pools that an offer is about: those of the snapshot, or else those of hooks that are gone.
+// offered are the pools that an offer is about: of the snapshot, or else of hooks that are gone.
 func (v *hookTable) offered(o pool.Offer) []*pool.Pool {
 	all := v.byOffer[v.digests.Offer(o)]
 	if len(v.removed) == 0 {
@@ -97,7 +97,7 @@ func (v *hookTable) severalClusters(s *pool.Replica) bool {
 
 func offerOf(h *match.Hook) pool.Offer { return pool.Offer{Name: h.ID.Name, Stage: h.ID.Stage} }
 
-// tableUpdate makes the next table of one. As long as no hook comes or goes, they share what they know of pools.
+// tableUpdate makes the next table of one. As long as no hook comes or goes, they share the maps of pools.
 type tableUpdate struct {
 	now       time.Time
 	old, next *hookTable
@@ -146,7 +146,7 @@ func (c *tableUpdate) grant(h *match.Hook) {
 	}
 }
 
-// cloneMaps makes the maps ones that may be changed; their values may not.
+// cloneMaps copies the maps, so that they may be changed; their values may not.
 func (c *tableUpdate) cloneMaps() {
 	if !c.copied {
 		c.next.pools, c.next.byOffer, c.copied = maps.Clone(c.old.pools), maps.Clone(c.old.byOffer), true

@@ -62,7 +62,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 			}
 			m.configure(names...)
 			m.registry.hooks.Load().check(t, current)
-			if random.IntN(4) == 0 { // nobody can call what is removed any more
+			if random.IntN(4) == 0 { // no review calls a removed hook any more
 				elapse(stream.MaxReview + stream.TickInterval)
 				synctest.Wait()
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// hostSession is a session in a registry. It is the sink of its own session: it hands what happens there to the pools.
+// hostSession is a session in a registry. It is the sink of its own session: it hands results and reports to the pools.
 type hostSession struct {
 	pool.Replica
 
@@ -23,7 +23,7 @@ type hostSession struct {
 	shard    int       // by which it is maintained; likewise
 }
 
-// introduction is the part of a Hello for listings; each name has at most [MaxNameBytes], that of the SDK twice that.
+// introduction is the part of a Hello for listings; each name has at most [MaxNameBytes], the name of the SDK twice as many.
 type introduction struct{ name, sdk, zone string }
 
 var _ stream.Sink = (*hostSession)(nil)
@@ -46,7 +46,7 @@ func (s *hostSession) overstays(now time.Time) bool {
 	return since != 0 && now.UnixNano()-max(since, s.joined.UnixNano()) >= int64(UngrantedTimeout)
 }
 
-// share bounds what a cluster takes of the slots, if several may use the session.
+// share bounds the slots of each cluster, if several may use the session.
 func (s *hostSession) share(v *hookTable) { s.SetShared(v.severalClusters(&s.Replica)) }
 
 // OpenChanged implements [stream.Sink].
@@ -66,7 +66,7 @@ func (s *hostSession) SlotsFreed() {
 	s.ServeWaiting()
 }
 
-// probePending has a session ask its host about the pending hooks that it serves now. What these are is looked up in the session's
+// probePending has a session ask its host about the pending hooks that it serves now. It looks them up in the session's
 // turn: two changes of the configuration may come here the other way round.
 func (s *hostSession) probePending() {
 	s.Probe(func() (names []string) {

@@ -258,7 +258,7 @@ func TestHalfOfTheConnectionsOfAHookMayFallSilentAndNoMore(t *testing.T) {
 		three, third := n.join(hello("three", "a"))
 		defer third()
 		begun := time.Now()
-		go one.goodbye() // the only one that answers
+		go one.goodbye() // no other host answers
 		lost := make(chan time.Duration, 2)
 		for _, silent := range []*remote{two, three} {
 			go func() {

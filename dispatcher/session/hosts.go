@@ -30,9 +30,9 @@ const (
 
 // HostStatus is a session at one moment.
 type HostStatus struct {
-	// Session names it, and Identity is that of the host's certificate.
+	// Session names it, and Identity is the identity in the host's certificate.
 	Session, Identity string
-	// Name, Instance, SDK and Zone are those of its Hello.
+	// Name, Instance, SDK and Zone come from its Hello.
 	Name, Instance, SDK, Zone string
 	// Hooks are those that it serves, in the order of the configuration.
 	Hooks []*match.Hook
@@ -55,8 +55,8 @@ type HostPage struct {
 	Limit int
 }
 
-// Hosts are the sessions of a page, in the order of their names, and whether others follow. The lock of the registry is held
-// while pointers to all sessions are copied, and that of each session of the page for a moment.
+// Hosts are the sessions of a page, in the order of their names, and whether others follow. It holds the lock of the registry
+// while it copies pointers to all sessions, and the lock of each session of the page for a moment.
 func (r *Registry) Hosts(page HostPage) (hosts []HostStatus, more bool) {
 	v, now := r.hooks.Load(), time.Now()
 	found := slices.DeleteFunc(r.all(), func(s *hostSession) bool {
@@ -85,7 +85,7 @@ func (r *Registry) Offers(h *match.Hook) bool {
 	return false
 }
 
-// servesNamed reports whether a hook of a name is among those of a session.
+// servesNamed reports whether a session serves a hook of a name.
 func (s *hostSession) servesNamed(name string) bool {
 	for p := range s.Memberships() {
 		if p.Hook().ID.Name == name {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAReviewThatNobodyWaitsForIsNotKeptForASlowHost has a call end behind a frame that takes its host seconds. The slot is
-// free, so that others come in its place, again and again: what it was about must be gone.
+// free, so that others come in its place, again and again: its review must be gone.
 func TestAReviewThatNobodyWaitsForIsNotKeptForASlowHost(t *testing.T) {
 	for name, capability := range map[string]string{"whole": "", "in chunks": stream.CapabilityChunks} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// The limits of hosts and of the calls that they get. Those of one session are in package stream.
+// The limits of hosts and of the calls that they get. Package stream has the limits of one session.
 const (
 	// Protocol is the version of the host protocol that is spoken here.
 	Protocol = 1
@@ -20,12 +20,12 @@ const (
 	// half, if no other one has any.
 	MaxSessions = 20_000
 	// MaxUngrantedSessions is the most sessions of identities that no HookRoute grants a hook to, and MaxUngrantedOfIdentity
-	// the most of one of these: a few replicas may come before their route does. After UngrantedTimeout such a session is
+	// the most of each such identity: a few replicas may come before their route does. After UngrantedTimeout such a session is
 	// ended, and its host may dial again.
 	MaxUngrantedSessions   = 256
 	MaxUngrantedOfIdentity = 8
 	UngrantedTimeout       = time.Minute
-	// StartGrace is how long, from its first session on, a dispatcher waits for another host when the last one of a hook has
+	// StartGrace is how long, from its first session on, a dispatcher waits for another host when the last host of a hook has
 	// left. Hosts look names up every 5 s: most of them may not have found it yet.
 	StartGrace = 6 * time.Second
 )

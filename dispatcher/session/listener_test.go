@@ -33,7 +33,7 @@ func (c narrow) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// TestALargeVerdictOnASlowLinkIsNoSilence has one that takes 8 s, with a Pong behind it. Without a count of the bytes the
+// TestALargeVerdictOnASlowLinkIsNoSilence has a verdict that takes 8 s, with a Pong behind it. Without a count of the bytes the
 // host is silent all that time.
 func TestALargeVerdictOnASlowLinkIsNoSilence(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 // Update makes the hooks of a snapshot known, before it comes into force. Calls in flight finish, and hooks that it does not
 // have any more are served for stream.MaxReview, by who was granted them. Snapshots have to come in the order in which they come
 // into force. Beyond a look at each hook, and at each session where a
-// hook came, went or is granted to others, it costs what has changed: hosts are told of hooks that came, went, or are granted
+// hook came, went or is granted to others, the cost grows with the changes alone: a host hears of hooks that came, went, or are granted
 // to others, and of nothing else.
 func (r *Registry) Update(snapshot *match.Snapshot) {
 	r.updateTable(func(c *tableUpdate) {
@@ -162,7 +162,7 @@ func (r *Registry) UpdatePeers(peers []*hostv1.Peer) {
 	}
 }
 
-// welcome is the first frame for a host, and without offers a later one that names the peers anew.
+// welcome is the first frame for a host, and without offers a later frame with the peers anew.
 func (r *Registry) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.Peer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.ID(),
@@ -181,7 +181,7 @@ func (r *Registry) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.
 	return &hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Welcome{Welcome: w}}
 }
 
-// announce tells a host how those of its hooks stand that have changed.
+// announce tells a host the state of each of its hooks that has changed.
 func (r *Registry) announce(s *hostSession, changed map[pool.Digest]pool.Offer) {
 	for _, o := range s.Hello.Among(changed) {
 		state := r.hookState(s, o)
@@ -192,7 +192,7 @@ func (r *Registry) announce(s *hostSession, changed map[pool.Digest]pool.Offer) 
 	}
 }
 
-// addSession takes a session in that offers hooks. A second one of the same process replaces the first, whose calls finish where they are.
+// addSession takes a session in that offers hooks. A second session of the same process replaces the first, whose calls finish where they are.
 func (r *Registry) addSession(s *hostSession, offers []pool.Offer) error {
 	r.mu.Lock()
 	if r.draining {

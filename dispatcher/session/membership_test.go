@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// states returns what a host is told of its hooks, in order.
+// states returns the states of its hooks that a host has heard, in order.
 func (h *host) states() (out []string) {
 	h.t.Helper()
 	for f := h.hear(); f != nil; f = h.hear() {
@@ -162,7 +162,7 @@ func BenchmarkCrowdJoins(b *testing.B) {
 	}
 }
 
-// BenchmarkCrowdUpdate puts a configuration into force in which one of 10,000 hooks is another one.
+// BenchmarkCrowdUpdate puts a configuration into force in which one hook in 10,000 is another one.
 func BenchmarkCrowdUpdate(b *testing.B) {
 	c := newCrowd(b, crowdSize, 8)
 	snapshots := []*match.Snapshot{c.snapshot(b, "this.crowd.dev"), c.snapshot(b, "that.crowd.dev")}

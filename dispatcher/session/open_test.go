@@ -91,7 +91,7 @@ func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 	})
 }
 
-// Where hosts have just begun to come, one that drains is followed by another one that has not found the dispatcher yet.
+// Where hosts have just begun to come, calls wait after a drain: another host may not have found the dispatcher yet.
 func TestWhereHostsHaveJustBegunToComeADrainIsNoEnd(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		m.registry.found = time.Time{}

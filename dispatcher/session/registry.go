@@ -63,7 +63,7 @@ type Registry struct {
 
 	absences absences // of the goroutine of Run
 
-	mu       sync.Mutex // what follows, and every change of the hook table and of pools' members
+	mu       sync.Mutex // the fields below, and every change of the hook table and of pools' members
 	index    sessionIndex
 	found    time.Time      // when the first session came
 	peers    []*hostv1.Peer // never changed in place
@@ -96,7 +96,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-t.C:
-			now := time.Now() // the one that t says is that of a tick which may have waited
+			now := time.Now() // t is the time of a tick, which may have waited
 			if since := now.Sub(w.last); r.beat != nil && !w.last.IsZero() {
 				r.beat(now, since)
 			}
@@ -175,8 +175,8 @@ func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
 	return p != nil && p.HasSpare(mode, cluster)
 }
 
-// absentFrom is until when calls wait for another host, where the last one of their hook leaves now: one that restarts or,
-// where hosts have just begun to come, one that has not found this dispatcher yet. The lock is held.
+// absentFrom is until when calls wait for another host, where the last host of their hook leaves now: a host that restarts or,
+// where hosts have just begun to come, a host that has not found this dispatcher yet. The lock is held.
 func (r *Registry) absentFrom(now time.Time) time.Time {
 	from := now.Add(pool.AbsenceGrace)
 	if all := r.found.Add(StartGrace); all.After(from) {
@@ -185,8 +185,8 @@ func (r *Registry) absentFrom(now time.Time) time.Time {
 	return from
 }
 
-// Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. Nobody
-// waits for hooks in shadow and for pending ones, which decide nothing.
+// Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. It does
+// not wait for hooks in shadow and for pending ones, which decide nothing.
 func (r *Registry) Ready() (missing []string) {
 	v := r.hooks.Load()
 	for id, p := range v.pools {

@@ -101,7 +101,7 @@ func TestACallWaitsForAFreeSlot(t *testing.T) {
 	})
 }
 
-// What users are told of a timeout says who had the call.
+// The text of a timeout names the replica that had the call.
 func TestACancelledCallTellsWhereItWas(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
@@ -276,7 +276,7 @@ func TestASilentSessionIsNotPickedThenLost(t *testing.T) {
 		if c := one.end(); c != codes.Unavailable {
 			t.Errorf("the silent session ended with %v", c)
 		}
-		// Its call is with one of the others.
+		// Its call is with either of the others.
 		for _, h := range []*host{two, three} {
 			for f := h.hear(); f != nil; f = h.hear() {
 				h.allow(f.GetReview(), 0)

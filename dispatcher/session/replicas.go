@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MaxReplicaSeries is how many replicas have metrics of their own. Past it each identity has those of its oldest replicas, as many as the
+// MaxReplicaSeries is how many replicas have metrics of their own. Past it each identity has metrics of its oldest replicas, as many as the
 // others leave it.
 const MaxReplicaSeries = 1000
 
-// replicaMetrics are the metrics of each replica that serves a hook. Its series are those of the sessions at the moment.
+// replicaMetrics are the metrics of each replica that serves a hook. It has series for the sessions of the moment.
 type replicaMetrics struct {
 	registry              *Registry
 	slots, used, p99, cut *prometheus.Desc

@@ -99,7 +99,7 @@ func TestAllCallsOfASessionThatEndedAreUnderSuspicion(t *testing.T) {
 		r := one.review()
 		one.review()
 		one.allow(r, 1)
-		frame.want("b", "allowed") // what has its verdict is beyond suspicion
+		frame.want("b", "allowed") // a call with its verdict is beyond suspicion
 		two := m.connect("two", &hostv1.Hello{}, "a", "b", "c", "d")
 		one.cancel()
 		var again []*hostv1.Review

@@ -13,16 +13,16 @@ type Pending struct {
 	Hook *match.Hook
 	// Hosts is how many sessions serve it.
 	Hosts int
-	// Host is the identity of the host that has answered the probe of the hook; empty when none has that is still there. That
-	// of one which is ready comes before that of one which is not.
+	// Host is the identity of the host that has answered the probe of the hook; empty when none has that is still there. A
+	// host that is ready comes before a host that is not.
 	Host string
 	// Ready is whether it is ready, and Message why not, at most stream.MaxReasonBytes.
 	Ready   bool
 	Message string
 }
 
-// Pending returns the hooks that are not in rotation yet, in the order of the configuration. The owner of the configuration puts those in
-// rotation that are ready; hosts are asked until the snapshot says so.
+// Pending returns the hooks that are not in rotation yet, in the order of the configuration. The owner of the configuration puts ready hooks into
+// rotation; hosts are asked until the snapshot has them there.
 func (r *Registry) Pending() []Pending {
 	v := r.hooks.Load()
 	out := make([]Pending, 0, len(v.pending))

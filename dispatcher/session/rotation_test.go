@@ -23,7 +23,7 @@ func (h *host) probe() (hook string, answer func(ready bool, message string)) {
 	}
 }
 
-// waits is what is known of the hooks that are pending.
+// waits are the states of the pending hooks.
 func (m *mesh) waits() (out []string) {
 	for _, p := range m.registry.Pending() {
 		out = append(out, fmt.Sprintf("%s hosts=%d host=%q ready=%t %s", p.Hook.ID.Name, p.Hosts, p.Host, p.Ready, p.Message))

@@ -26,8 +26,7 @@ type HookHosts struct {
 	Removed bool
 }
 
-// HookHosts are the hooks that hosts may serve: those of the configuration in force, in its order, and then those that were
-// removed.
+// HookHosts are the hooks that hosts may serve: the hooks of the configuration in force, in its order, and then removed hooks.
 func (r *Registry) HookHosts() []HookHosts {
 	now, v := time.Now(), r.hooks.Load()
 	out := make([]HookHosts, 0, len(v.pools))
@@ -79,7 +78,7 @@ func (v *hookTable) inRotation() func(yield func(*pool.Pool) bool) {
 	}
 }
 
-// hookHosts is the metric of how many hosts serve each hook. Its series are those of the hooks in force at the moment.
+// hookHosts is the metric of how many hosts serve each hook. It has series for the hooks in force at the moment.
 type hookHosts struct {
 	registry *Registry
 	desc     *prometheus.Desc

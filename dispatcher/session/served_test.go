@@ -62,7 +62,7 @@ func TestHookHostsAreThoseThatTakeCalls(t *testing.T) {
 		m.wantHosts("b 0 0 unserved", "a 1 5")
 		m.pending = []string{"new"}
 		m.configure("a", "new")
-		m.wantHosts("a 1 5") // nobody is asked for what is not in rotation, and b is gone
+		m.wantHosts("a 1 5") // no host is asked for a hook out of rotation, and b is gone
 	})
 }
 
@@ -113,7 +113,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	return b.text.Write(line)
 }
 
-// take is what was written since it was taken last.
+// take returns the text written since the last take.
 func (b *logBuffer) take() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -45,7 +45,7 @@ func NewServer(r *Registry, identify Identify) *Server {
 }
 
 const (
-	// readBufferBytes is the buffer that each connection of a host keeps for reading, behind that of TLS.
+	// readBufferBytes is the buffer that each connection of a host keeps for reading, behind the buffer of TLS.
 	readBufferBytes = 512
 	// writeBufferBytes is how much is gathered before it is written. gRPC takes twice as much for it while there is something
 	// to write.
@@ -59,9 +59,9 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		// Review frames are slices that are shared between hosts.
 		grpc.ForceServerCodecV2(stream.Codec()),
-		// What hosts send is verdicts. The codec holds them to it where a server takes larger messages from others.
+		// Hosts send verdicts alone. The codec holds them to it where a server takes larger messages from others.
 		grpc.MaxRecvMsgSize(stream.MaxVerdictBytes),
-		// Reviews are as large as the API server makes them; what a host takes it says in Hello.
+		// Reviews are as large as the API server makes them; a host names its own limit in Hello.
 		grpc.MaxSendMsgSize(1 << 30),
 		// Liveness is ours: any frame counts. Transport pings only find connections whose peer vanished without a word
 		// before Hello.
@@ -97,7 +97,7 @@ func (s *Server) Connect(of grpc.BidiStreamingServer[hostv1.ConnectRequest, host
 	return s.Serve(stream.OverGRPC(of, end), s.identify(of.Context()))
 }
 
-// ending is the key of what ends a stream, in its context.
+// ending is the key of the function that ends a stream, in its context.
 type ending struct{}
 
 // endable lets the context of a stream be ended on our side: gRPC does so only when the handler returns, which is waiting

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// sessionIndex is the sessions of a registry, by what they are looked for.
+// sessionIndex is the sessions of a registry, by the keys that find them.
 type sessionIndex struct {
 	sessions  map[string]*hostSession // by id
 	instances map[process][]*hostSession
@@ -66,7 +66,7 @@ func (r *sessionIndex) removeSession(s *hostSession) bool {
 	return true
 }
 
-// isCurrent reports whether a session is the latest one of its process. Others finish what they have, and get nothing more.
+// isCurrent reports whether a session is its process's latest. Others finish their calls, and get no more.
 func (r *sessionIndex) isCurrent(s *hostSession) bool {
 	all := r.instances[processOf(s)]
 	return len(all) > 0 && all[len(all)-1] == s

@@ -150,7 +150,7 @@ func TestAHostWithoutGrantsIsLetGo(t *testing.T) {
 	})
 }
 
-// Each session has its minute, whenever another one of its identity has come.
+// Each session has its minute, whenever another session of its identity has come.
 func TestSessionsWithoutGrantsHaveAMinuteEach(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		m.configureAs("c", "other", "a")
@@ -187,7 +187,7 @@ func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
 	})
 }
 
-// The reason comes over a wire too, behind a drain, where it says what to do.
+// The reason comes over a wire too, behind a drain, with the remedy.
 func TestAHostWithoutGrantsReadsWhyItIsLetGo(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		m.configureAs("c", "other", "a")
@@ -268,7 +268,7 @@ func TestASessionKeepsLittleOfALargeHello(t *testing.T) {
 	}
 }
 
-// BenchmarkHello shows what a session keeps of an ordinary Hello and of a large one.
+// BenchmarkHello measures the memory that a session keeps of an ordinary Hello and of a large one.
 func BenchmarkHello(b *testing.B) {
 	for name, hello := range map[string]func(string) *hostv1.Hello{
 		"ordinary": func(instance string) *hostv1.Hello { return hello(instance, "a").GetHello() },

@@ -123,8 +123,8 @@ func chunkHost() *hostv1.ConnectRequest {
 	})
 }
 
-// aheadOfSmall is how much of a large review may reach a host before what was urgent when nothing moved any more: what
-// the transport had taken by then.
+// aheadOfSmall is how much of a large review may reach a host before frames that became urgent when nothing moved any more: the
+// transport had taken that much by then.
 const aheadOfSmall = 1 << 20
 
 func TestALargeReviewDelaysNothing(t *testing.T) {
@@ -138,7 +138,7 @@ func TestALargeReviewDelaysNothing(t *testing.T) {
 		_, cancel := m.ask(10)
 		unwanted := h.hear().GetReview()
 		large, _ := m.ask(largeObject)
-		synctest.Wait() // the host does not read: what the transport takes is taken
+		synctest.Wait() // the host does not read: the transport takes all that it can
 		small, _ := m.ask(10)
 		cancel(0)
 		elapse(stream.PingInterval + 2*stream.TickInterval)
@@ -191,7 +191,7 @@ func (h *remote) finishLarge(result <-chan review.Result) {
 }
 
 // TestASlowLinkHoldsLittle has a link over which nothing comes while a large review is written, and asks how much of it lies in
-// the buffers of the kernel, before what is urgent.
+// the buffers of the kernel, before urgent frames.
 func TestASlowLinkHoldsLittle(t *testing.T) {
 	r, err := New(Options{})
 	if err != nil {

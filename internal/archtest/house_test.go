@@ -280,7 +280,7 @@ func housePurity() []archtest.Purity {
 		},
 		{
 			From:   []string{"./dispatcher/session/..."},
-			Files:  []string{"state*.go", "credit.go", "leaked_slots.go", "probing.go", "race.go", "budget.go", "latencies.go"},
+			Files:  []string{"state*.go", "cluster_slots.go", "leaked_slots.go", "probing.go", "race.go", "budget.go", "latencies.go"},
 			Reason: "a session's state is a pure machine: time comes in with each event, and the shell owns the goroutines",
 		},
 		{

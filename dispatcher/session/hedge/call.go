@@ -92,7 +92,7 @@ func (c *Call) deliver(winner Attempt, r review.Result) {
 	c.first.Deliver(r)
 }
 
-// countOutcome counts what came of the second attempt, and closes the call.
+// countOutcome counts the outcome of the second attempt, and closes the call.
 func (c *Call) countOutcome(won bool) {
 	c.mu.Lock()
 	second := c.second

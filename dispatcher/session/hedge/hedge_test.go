@@ -64,7 +64,7 @@ func TestTheFirstVerdictEndsARaceOrBothFailures(t *testing.T) {
 	}
 }
 
-// raceEvent lets something happen to a race and says what follows.
+// raceEvent applies an event to a race and returns the effects.
 func raceEvent(t *testing.T, r *race, event string) string {
 	t.Helper()
 	answer := map[bool]string{true: "yes", false: "no"}

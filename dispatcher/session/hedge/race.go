@@ -13,8 +13,8 @@ type race struct {
 
 func newRace() race { return race{out: 1} }
 
-// join adds a second attempt. A call that is over needs none, and one that was on a session that ended does not go to a
-// third.
+// join adds a second attempt. A call that is over needs none, and a call whose session ended does not go to a
+// third session.
 func (r *race) join() bool {
 	if r.over || r.lost {
 		return false
@@ -75,7 +75,7 @@ func (r *race) mayRetryLost() bool {
 	return true
 }
 
-// moreTelling ranks failures by what an operator learns about the hook: an answer of the host first, then a call that was
+// moreTelling ranks failures by their use to an operator: an answer of the host first, then a call that was
 // sent, then a call that no replica took.
 func moreTelling(f *review.Failure) int {
 	switch f.Kind {

@@ -11,7 +11,7 @@ import (
 
 // Offer is a hook as hosts name it.
 type Offer struct {
-	// Name is that of the webhook, and Stage the one in which it is called.
+	// Name is the name of the webhook, and Stage the stage in which it is called.
 	Name  string
 	Stage admissionv1.Stage
 }
@@ -25,8 +25,8 @@ func OffersOf(hello *hostv1.Hello) []Offer {
 	return out
 }
 
-// Digest stands for an offer, or for the name of a cluster. Names in Hello may be long and many, and most of a bad host
-// mean nothing to anybody: a session keeps digests, and names come from the configuration. That two names share one is as
+// Digest stands for an offer, or for the name of a cluster. Names in Hello may be long and many, and most names of a bad host
+// are in no configuration: a session keeps digests, and names come from the configuration. That two names share one is as
 // likely as to guess 64 bits.
 type Digest uint64
 
@@ -43,7 +43,7 @@ func (d Digests) cluster(name string) Digest { return Digest(maphash.String(d.se
 
 // Offered is a hook that a host offers.
 type Offered struct {
-	// Digest is that of the offer.
+	// Digest is the digest of the offer.
 	Digest Digest
 	// Speculates is whether the host agrees to calls that may be discarded.
 	Speculates bool
@@ -52,7 +52,7 @@ type Offered struct {
 // HelloDigest is the part of a Hello that a session keeps: 24 kB at most.
 type HelloDigest struct {
 	clusters []Digest // sorted; none means all
-	// Offers are sorted by digest; one that the host made twice is there twice, the first one first.
+	// Offers are sorted by digest; an offer that the host made twice is there twice, the first one first.
 	Offers []Offered
 	Digests
 }
@@ -75,7 +75,7 @@ func (w *HelloDigest) names(cluster string) bool {
 	return found
 }
 
-// Among are those of the offers that the host makes, by name.
+// Among are the offers that the host makes, by name.
 func (w *HelloDigest) Among(offers map[Digest]Offer) (out []Offer) {
 	for i, x := range w.Offers {
 		o, ok := offers[x.Digest]

@@ -11,7 +11,7 @@ import (
 const LatestCalls = 128
 
 // latest holds how long the latest calls of a replica took: 520 bytes from the first one on, apart from the fields of the replica that
-// picks read. All methods may be called concurrently; a listing that meets a call may have one of an earlier round in its place.
+// picks read. All methods may be called concurrently; a listing that meets a call may have a call of an earlier round in its place.
 type latest struct{ ring atomic.Pointer[latestRing] }
 
 type latestRing struct {

@@ -22,9 +22,9 @@ const (
 	RefusalPause = 100 * time.Millisecond
 	// MaxRefusalPause is the longest such pause.
 	MaxRefusalPause = 2 * time.Second
-	// SpareLooks is how many replicas are looked at for one that is idle enough for an optional call.
+	// SpareLooks is how many replicas pick looks at for an optional call, which needs an idle one.
 	SpareLooks = 8
-	// paceWeight is how many calls ago a call still weighs a good third of the latest one in what a replica takes.
+	// paceWeight is how many calls ago a call still weighs a good third of the latest call in the pace of a replica.
 	paceWeight = 4
 	// overtakenFactor is how many times as long a call would have taken that another replica has overtaken.
 	overtakenFactor = 4

@@ -33,7 +33,7 @@ func (x *Member) Declines(h *match.Hook) bool {
 	return x != nil && !x.speculates && h.Route.Speculate
 }
 
-// joins reports whether a ticket may go along with another one of its call set that goes to the session.
+// joins reports whether a ticket may go along with another ticket of its call set, which goes to the session.
 func (x *Member) joins(t *ticket) bool { return x != nil && x.agrees(t.call.Mode) }
 
 // learn records how a call ended, at the time of the last frame of the host.
@@ -141,8 +141,8 @@ func (p *pace) record(d time.Duration, now time.Time) {
 	p.since.Store(now.UnixNano())
 }
 
-// recordOvertaken takes note of a call that was given up after a while because another replica was quicker. It is unknown what it
-// would have taken: it counts as several times as long.
+// recordOvertaken takes note of a call that was given up after a while because another replica was quicker. Its full time is
+// unknown: it counts as several times as long.
 func (p *pace) recordOvertaken(after time.Duration, now time.Time) {
 	if d := overtakenFactor * after; int64(d) > p.estimate(now) {
 		p.record(d, now)

@@ -146,7 +146,7 @@ type deaf struct{ stream.Sink }
 
 func (deaf) SlotsFreed() {}
 
-// replicaWith is a replica with so many calls and so many free slots, one of either at least, whose host spoke last at a time.
+// replicaWith is a replica with so many calls and so many free slots, at least one call or slot, whose host spoke last at a time.
 func replicaWith(instance string, load, room int, heard time.Time) *Replica {
 	if load+room == 0 {
 		load = 1
@@ -235,14 +235,14 @@ func TestWhoIsPicked(t *testing.T) {
 	}
 }
 
-// TestASlowReplicaIsSentLess counts what one of three replicas gets that takes ten times as long. Callers make one call
+// TestASlowReplicaIsSentLess counts the calls of a replica that takes ten times as long as two others. Callers make one call
 // after the other.
 func TestASlowReplicaIsSentLess(t *testing.T) {
 	const calls = 30_000
 	for _, test := range []struct {
 		name    string
 		callers int
-		learns  bool // what calls take
+		learns  bool // the times of calls
 		atMost  float64
 	}{
 		{"by load alone, one caller", 1, false, 0.36},

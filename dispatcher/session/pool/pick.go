@@ -14,11 +14,11 @@ const (
 	ranks
 )
 
-// pick chooses a member with a free slot for a ticket; nil if there is none. Of two random ones it is the one that will be done
-// with what it has sooner, if nothing speaks against it. Otherwise all are looked at: a replica that has not had the ticket comes
-// first, then one that is not silent, then one that does not refuse.
+// pick chooses a member with a free slot for a ticket; nil if there is none. It compares two random members and takes the
+// quicker, if nothing speaks against it. Otherwise it compares all: a replica that has not had the ticket comes
+// first, then a replica that is not silent, then a replica that does not refuse.
 //
-// Silence is not held against more than half of the members at a time: a pause of our own looks like silence of everybody.
+// Silence is not held against more than half of the members at a time: a pause of our own looks like silence of all.
 func (m *members) pick(t *ticket, now time.Time, random func(n int) int) *Member {
 	n := m.len()
 	if n <= 2 {
@@ -88,8 +88,8 @@ func (x *Member) rank(t *ticket, now time.Time) (rank int) {
 	return rank
 }
 
-// quicker reports whether the session will be done with one call more sooner than another one: by how many it has and
-// what one takes there, or by how many alone while that is not known of both, or much the same.
+// quicker reports whether the session will be done with one call more sooner than another session. It compares
+// the calls that each has times the pace of each; the calls alone while a pace is unknown, or both are much the same.
 func (x *Member) quicker(y *Member, now time.Time) bool {
 	a, b := x.replica.UsedSlots(), y.replica.UsedSlots()
 	p, q := x.pace.estimate(now), y.pace.estimate(now)

@@ -7,7 +7,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
-// place hands tickets of one call set to sessions: what one session can serve goes there as one frame. What finds no
+// place hands tickets of one call set to sessions: all tickets that one session can serve go there as one frame. A ticket without a
 // free slot waits.
 func place(todo []*ticket, now time.Time) {
 	for len(todo) > 0 {
@@ -56,8 +56,8 @@ func groupByHost(todo []*ticket, s *Replica) int {
 	return n
 }
 
-// waitForSlot lets a ticket wait for a free replica, or fails it at once, as it does with one that does not decide: it must not
-// stand in the way of those that do. A call that was made ahead of its turn is made again when the turn comes.
+// waitForSlot lets a ticket wait for a free replica, or fails it at once. It fails each ticket that does not decide: it must not
+// stand in the way of tickets that do. A call that was made ahead of its turn is made again when the turn comes.
 func waitForSlot(p *Pool, t *ticket) {
 	if t.call.Mode != review.Decide {
 		t.finish(review.Result{Failure: review.NotStarted(review.FailureOverload, "no replica has room for a call that does not decide")})

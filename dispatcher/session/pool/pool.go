@@ -17,7 +17,7 @@ import (
 // noHost is why a call of a hook without hosts fails.
 const noHost = "no host serves the hook: start one, or find in its log why it is not let in"
 
-// Pool is the replicas that serve one hook, and the calls that wait for one of them. Members change under the owner's
+// Pool is the replicas that serve one hook, and the calls that wait for a replica. Members change under the owner's
 // lock and are read without one.
 type Pool struct {
 	hook    atomic.Pointer[match.Hook]
@@ -77,7 +77,7 @@ type health struct {
 	mostlyAlive bool
 }
 
-// enqueue queues a ticket. It reports whether no other one of its cluster waits, or why it cannot wait.
+// enqueue queues a ticket. It reports whether no other ticket of its cluster waits, or why it cannot wait.
 func (p *Pool) enqueue(t *ticket, now time.Time) (first bool, why *review.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *Pool) serveWaiting(free func() bool, submit func(t *ticket) bool) {
 }
 
 // serveQueue lets calls out of the queue. The lock is held all the while: a call is always in the queue or on a session,
-// where the one that cancels it or frees a slot finds it.
+// where a cancel, or a slot that becomes free, finds it.
 func (p *Pool) serveQueue(serve func()) {
 	if p.waits.Load() == 0 {
 		return
@@ -268,7 +268,7 @@ func (p *Pool) OpenMembers() int { return int(p.open.Load()) }
 // Size is how many members the pool has.
 func (p *Pool) Size() int { return p.members.len() }
 
-// Slots is how many calls the members take that take new ones. It is that of a moment: sessions change theirs meanwhile.
+// Slots is how many calls the members take that take new ones. It may be old at once: sessions change their slots meanwhile.
 func (p *Pool) Slots() (n int) {
 	for i := range p.members.len() {
 		if x := p.members.at(i); x != nil && x.replica.Open() {

@@ -99,8 +99,8 @@ func TestATicketIsForgottenByTheQueueThatItIsInOnly(t *testing.T) {
 	}
 }
 
-// TestATicketThatEndsOnItsWayToASlotHasNone has calls be cancelled between the choice of a replica and the slot there: the one that
-// cancels does not know of either.
+// TestATicketThatEndsOnItsWayToASlotHasNone has calls be cancelled between the choice of a replica and the slot there: a cancel
+// sees neither.
 func TestATicketThatEndsOnItsWayToASlotHasNone(t *testing.T) {
 	var waits atomic.Int64
 	x := replicaWith("one", 2, 1, time.Now())
@@ -144,8 +144,8 @@ func TestSpareLooksAtFewReplicasOnly(t *testing.T) {
 	}
 }
 
-// BenchmarkPick picks one of 10,000 replicas of a hook: of idle ones, and of those of which one alone has room; and of replicas that
-// two clusters share and of which another one holds half.
+// BenchmarkPick picks a replica of 10,000: idle ones; replicas of which one alone has room; and replicas that
+// two clusters share, where the other cluster holds half.
 func BenchmarkPick(b *testing.B) {
 	for _, kind := range []string{"idle", "busy", "shared"} {
 		b.Run(kind, func(b *testing.B) {

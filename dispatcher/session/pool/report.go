@@ -4,12 +4,12 @@ import "github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 
 // Report is the answer of a session about a pending hook.
 type Report struct {
-	// Replica is the one that answered.
+	// Replica is the replica that answered.
 	Replica *Replica
 	stream.ProbeAnswer
 }
 
-// noteReport keeps the last answer, and that of a session which is ready before others. Two at the same moment may lose one: hosts
+// noteReport keeps the last answer, and prefers the answer of a session that is ready. Of two at the same moment it may lose the first: hosts
 // are asked again.
 func (p *Pool) noteReport(c Report) {
 	if last := p.Report(); c.Ready || last == nil || !last.Ready || last.Replica == c.Replica {

@@ -11,12 +11,12 @@ import (
 // mayRetry reports whether a failed call may go to another replica. The rules:
 //
 //   - never past its deadline, never once it has its result, and at most [MaxAttempts] times in all;
-//   - what no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
+//   - a call that no handler has seen, because it was never handed over or was refused as not started, may go whatever its side
 //     effects;
-//   - what a handler may have seen may go when its session ended, if the hook has no side effects, and once: a review that
+//   - a call that a handler may have seen may go when its session ended, if the hook has no side effects, and once: a review that
 //     ends the session it is delivered on must not end a third. All calls that the session had are under suspicion, and
 //     each goes alone;
-//   - what a host has answered, be it that its handler failed, is its answer;
+//   - an answer of a host ends the call, also the answer that its handler failed;
 //   - a second ticket of a call never goes again: the first one is still there.
 //
 // An instance that has not had it is preferred.

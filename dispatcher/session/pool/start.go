@@ -15,7 +15,7 @@ type Hooks interface {
 	Pool(h *match.Hook) *Pool
 }
 
-// Start places the calls of a call set. Each one ends with done, once; the returned function cancels one of them. hedges counts second
+// Start places the calls of a call set. Each one ends with done, once; the returned function cancels a call. hedges counts second
 // attempts.
 func Start(b *review.CallSet, hooks Hooks, hedges *hedge.Metrics, done func(int, review.Result)) func(int) {
 	now := time.Now()

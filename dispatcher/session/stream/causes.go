@@ -37,7 +37,7 @@ func causes() map[string]error {
 	}
 }
 
-// CauseLabel is the cause for which a session ended, as a label of metrics: one of CauseLabels.
+// CauseLabel is the cause for which a session ended, as a label of metrics, from CauseLabels.
 func CauseLabel(err error) string {
 	for label, cause := range causes() {
 		if errors.Is(err, cause) {

@@ -20,7 +20,7 @@ type Incoming struct {
 	message *hostv1.ConnectRequest // nil for verdicts
 	answers []answer
 	bytes   int
-	allow   *admissionv1.AdmissionResponse // what nearly all say, of which there is one: verdicts are never written
+	allow   *admissionv1.AdmissionResponse // the verdict of nearly all, shared: verdicts are never written
 }
 
 // answer is a verdict: how one call ended.
@@ -36,8 +36,8 @@ type answer struct {
 // Hello is the Hello in the frame; nil if it has none.
 func (in *Incoming) Hello() *hostv1.Hello { return in.message.GetHello() }
 
-// Decode makes the frame the one that raw holds, an encoded ConnectRequest, of which nothing is referred to afterwards.
-// Fields that come more than once mean what protobuf defines. After an error the frame means nothing.
+// Decode reads the frame from raw, an encoded ConnectRequest, to which the frame keeps no reference.
+// Fields that come more than once are merged as protobuf defines. After an error the frame means nothing.
 func (in *Incoming) Decode(raw []byte) error {
 	clear(in.answers)
 	*in = Incoming{answers: in.answers[:0], bytes: len(raw), allow: in.allow}

@@ -19,7 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// naive is what the generated code makes of the verdicts in a frame.
+// naive reads the verdicts in a frame by the generated code.
 func naive(frame *hostv1.ConnectRequest) []answer {
 	all := frame.GetVerdicts().GetVerdicts()
 	if v := frame.GetVerdict(); v != nil {
@@ -53,7 +53,7 @@ func naiveResult(v *hostv1.Verdict) review.Result {
 	return review.Fail(review.FailureBadAnswer, "a verdict without an outcome")
 }
 
-// sameAnswers compares what was read by hand with what the generated code makes of it.
+// sameAnswers compares answers read by Decode with those by the generated code.
 func sameAnswers(t *testing.T, got, want []answer) {
 	t.Helper()
 	failure := cmp.Transformer("failure", func(f *review.Failure) []any {
@@ -116,7 +116,7 @@ func TestVerdictsAreReadAsTheGeneratedCodeDoes(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads what a host may send both ways. What the generated code reads is read, and means the same; only limits and
+// FuzzDecode reads frames of a host both ways. Decode reads all that the generated code reads, to the same meaning; only limits and
 // invalid texts in answers make a difference.
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
@@ -142,7 +142,7 @@ func FuzzDecode(f *testing.F) {
 		// Fields that nobody knows have no meaning, wherever they are.
 		badly, err := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, want), in.Decode(raw)
 		if badly != nil {
-			return // what is read of it is a matter of taste
+			return // either reading of it is right
 		}
 		if err != nil {
 			t.Fatalf("%v in a frame that can be read: %v", err, want)
@@ -152,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake sends a verdict in as many parts as a frame holds: each costs
-// what it adds, and not a copy of those before it.
+// the memory of its own bytes, and no copy of earlier parts.
 func TestPartsOfAVerdictArePutTogetherInTheMemoryThatTheyTake(t *testing.T) {
 	part := []byte{2<<3 | 2, 2, 1 << 3, 7}
 	raw := bytes.Repeat(part, 20_000)

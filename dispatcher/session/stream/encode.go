@@ -24,7 +24,7 @@ func headBound(tickets []Ticket) int {
 	return n
 }
 
-// appendHead appends a Review without its body: what differs from host to host.
+// appendHead appends a Review without its body: the fields that differ from host to host.
 func appendHead(b []byte, f *reviewFrame, now time.Time) []byte {
 	b = wire.AppendNumber(b, wire.ReviewCallID, f.id)
 	for _, t := range f.tickets {
@@ -51,7 +51,7 @@ func modeOf(m review.Mode) hostv1.Mode {
 	return hostv1.Mode_MODE_DECIDE
 }
 
-// Body is what all hosts get of a batch, as the transport takes it. It is made once, in one piece of memory.
+// Body is the part of a batch that all hosts get, as the transport takes it. It is made once, in one piece of memory.
 type Body struct {
 	buffers mem.BufferSlice
 	length  int    // bytes
@@ -85,7 +85,7 @@ func encodeReview(f *reviewFrame, scratch []byte, now time.Time) (p Part, rest [
 	return Part{Head: slices.Clip(b), Body: f.body.buffers, Lease: f.body.lease}, b[len(b):]
 }
 
-// memberTag is the tag of Reviews.reviews, which is as long as that of a frame's review.
+// memberTag is the tag of Reviews.reviews, which is as long as the tag of a frame's review.
 const memberTag = byte(wire.ReviewsReviews)<<3 | byte(protowire.BytesType)
 
 // newBatch is a frame for about n reviews, with a place for the part that comes before several of them.
@@ -108,7 +108,7 @@ func (f *Outgoing) close() *Outgoing {
 	}
 	reviews, size := f.Parts[1:], 0
 	for _, p := range reviews {
-		p.Head[0] = memberTag // in the place of another one of the same length
+		p.Head[0] = memberTag // replaces another tag of the same length
 		size += p.size()
 	}
 	head := protowire.AppendTag(make([]byte, 0, wire.PrefixBytes), wire.ConnectResponseReviews, protowire.BytesType)

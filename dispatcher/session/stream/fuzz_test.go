@@ -26,7 +26,7 @@ const (
 )
 
 // FuzzState lets a host say anything at any time. Whatever it says: every call ends at most once, by the host, a cancel
-// or the end of the session; the slots that are taken are those of the calls that have not ended; and nothing panics.
+// or the end of the session; a slot is taken for each call that has not ended; and nothing panics.
 func FuzzState(f *testing.F) {
 	frame := func(x *hostv1.ConnectRequest) []byte {
 		raw, err := proto.Marshal(x)
@@ -74,7 +74,7 @@ type fuzzWorld struct {
 	ends    map[*ticket]int
 }
 
-// step does what the first bytes say and returns the rest.
+// step does the event of the first bytes and returns the rest.
 func (w *fuzzWorld) step(data []byte) []byte {
 	operation, data := data[0], data[1:]
 	argument := func() int {
@@ -143,7 +143,7 @@ func (w *fuzzWorld) cancel(i int) {
 	w.state.cancel(k.slot.Load().frame, k)
 }
 
-// finished ends calls as their session does: one that was cancelled has ended already.
+// finished ends calls as their session does: a cancelled call has ended already.
 func (w *fuzzWorld) finished(done []finished) {
 	for _, x := range done {
 		if (x.result.Verdict == nil) == (x.result.Failure == nil) || x.result.Timing.Host < 0 || x.result.Timing.Wire < 0 {

@@ -3,7 +3,7 @@ package stream
 import "time"
 
 // leakedSlots counts the slots of calls that ended long ago and that the host has never answered. Between two looks, which are
-// [LeakedAfter] apart, an answer takes the slot out of the books: what has no call at two looks in a row is leaked.
+// [LeakedAfter] apart, an answer takes the slot out of the books: a slot without a call at two looks in a row is leaked.
 type leakedSlots struct {
 	looked  time.Time
 	n       int    // slots that were leaked at the last look

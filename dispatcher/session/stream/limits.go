@@ -21,7 +21,7 @@ const (
 	// UnsentBytes is how much the kernel holds for a host that it cannot send yet, with [Listener].
 	UnsentBytes = 128 << 10
 	// MaxBatchBytes and MaxBatchReviews bound how many small reviews go together in one frame. For more than 32 KiB, hosts that
-	// use gRPC's pool of buffers get one of 1 MiB, which is cleared each time.
+	// use gRPC's pool of buffers get a buffer of 1 MiB, which is cleared each time.
 	MaxBatchBytes   = 32 << 10
 	MaxBatchReviews = 64
 	// MaxHelloBytes is the largest Hello, and MaxControlBytes the largest of the other frames that are no verdicts.
@@ -33,27 +33,27 @@ const (
 	// MaxReasonBytes is how much is kept of a text by which a host says why there is no verdict.
 	MaxReasonBytes = 1 << 10
 	// MaxStrays is how many frames without use a session may send at once: verdicts of unknown calls, unknown frames, pongs
-	// that nobody asked for, changes of the credit. A large one counts once for every MaxControlBytes. StraysPerSecond of
+	// without a Ping, changes of the credit. A large one counts once for every MaxControlBytes. StraysPerSecond of
 	// them are forgotten again.
 	MaxStrays       = 1024
 	StraysPerSecond = 64
 	// PingInterval is about how long either side of a session may say nothing before the host is asked for a sign of life.
 	// Sessions are looked at every tick of 250 ms, and a Ping is written at the first look behind a silence of
 	// 775 ms: within 1,025 ms, and once a second during a silence. So a host that answers is silent for no longer
-	// than that and the way there and back, which may take 475 ms before SuspectAfter. One that stopped right behind a frame
+	// than that and the way there and back, which may take 475 ms before SuspectAfter. A host that stopped right behind a frame
 	// has had a Ping by SuspectAfter, and two at least by LostAfter.
 	PingInterval = time.Second
 	// SuspectAfter is the silence after which a session gets no new calls.
 	SuspectAfter = 1500 * time.Millisecond
 	// LostAfter is the silence after which a session is given up and its calls fail over: at the first look behind it, thus
-	// within 2.5 s and 2.75 s, so that another replica has answered within 3 s. Time in which the dispatcher itself did not
-	// look is no silence: between two looks no more than a tick of it counts.
+	// within 2.5 s and 2.75 s, so that another replica has answered within 3 s. Of the
+	// time between two looks at most one tick counts, so that a pause of the dispatcher is no silence.
 	LostAfter = 2500 * time.Millisecond
 	// HostSilence is the silence after which a host shall redial, so that its session is given up in any case. Up to then
-	// no session is lost for silence while more than half of those of a hook are silent: it may be us who paused.
+	// no session is lost for silence while more than half of the sessions of a hook are silent: we may have paused.
 	HostSilence = 5 * time.Second
 	// StuckAfter is the time in which nothing of a frame leaves, after which a session is given up however lively the host
-	// is. It is longer, since TCP may take seconds to repeat what a link has dropped, and the kernel takes up to half of
+	// is. It is longer, since TCP may take seconds to repeat a dropped packet, and the kernel takes up to half of
 	// UnsentBytes at a time.
 	StuckAfter = 5 * time.Second
 	// CarriedBytes is how much of a frame has to come or to leave so that a slow link is neither a silent host nor a stuck

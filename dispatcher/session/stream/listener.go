@@ -14,11 +14,11 @@ import (
 // send buffer of a slow link, and urgent frames behind them, where nothing can overtake them any more. It changes nothing
 // where the system does not know the option, and for connections that are not TCP.
 //
-// What a connection carries is counted: of a frame that takes seconds, a session learns that it moves. With another
-// listener it takes that for silence.
+// It counts the bytes of each connection: a session sees that a frame which takes seconds moves. With another
+// listener it takes such a frame for silence.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
-// listener sets the option on what it accepts, and counts.
+// listener sets the option on each connection that it accepts, and counts.
 type listener struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -33,7 +33,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// Traffic is how many bytes a connection has carried, those of TLS and HTTP/2 included.
+// Traffic is how many bytes a connection has carried, with TLS and HTTP/2.
 type Traffic struct{ in, out atomic.Uint64 }
 
 // conn is a connection that is counted.
@@ -60,14 +60,14 @@ func (c *conn) Write(b []byte) (int, error) {
 // RemoteAddr implements [net.Conn].
 func (c *conn) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), &c.traffic} }
 
-// address is that of a host. It is all of a connection that gRPC shows to its streams, so that the traffic goes with it.
+// address is the address of a host. It is all of a connection that gRPC shows to its streams, so that the traffic goes with it.
 type address struct {
 	net.Addr
 
 	traffic *Traffic
 }
 
-// TrafficOf is that of the connection of a stream; nil if it is not counted.
+// TrafficOf is the traffic of the connection of a stream; nil if it is not counted.
 func TrafficOf(ctx context.Context) *Traffic {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(address); ok {

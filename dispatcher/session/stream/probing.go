@@ -10,7 +10,7 @@ import (
 )
 
 // probing asks a host whether the pending hooks that it serves are ready: each at once, and again after a pause as long as
-// the hook is pending, also when the host was ready. What becomes of an answer is not known here, and it may be lost. It has
+// the hook is pending, also when the host was ready. The use of an answer is not known here, and an answer may be lost. It has
 // no goroutine, no clock and no I/O.
 type probing struct {
 	seq   uint64            // of the last question
@@ -101,7 +101,7 @@ func (s *state) pend(now time.Time, names []string) {
 	s.probe(now)
 }
 
-// probe asks the host the questions that are due. One that leaves, or that we leave, puts nothing in rotation any more.
+// probe asks the host the questions that are due. A host that leaves, or that we leave, puts nothing in rotation any more.
 func (s *state) probe(now time.Time) {
 	if s.draining || !s.deadline.IsZero() {
 		return

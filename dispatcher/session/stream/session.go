@@ -24,7 +24,7 @@ const (
 	resting               // one waits for wake
 )
 
-// Sink takes what happens on a session. Its methods are called without the session's lock, and may call the session.
+// Sink takes the events of a session. Its methods are called without the session's lock, and may call the session.
 type Sink interface {
 	// OpenChanged: the session takes new calls again, or none any more.
 	OpenChanged()
@@ -38,23 +38,23 @@ type Sink interface {
 	ProbesAnswered(answers []ProbeAnswer)
 }
 
-// Options are what a session works with. All but Traffic are required.
+// Options are the parts of a session. All but Traffic are required.
 type Options struct {
 	// ID names the session.
 	ID string
-	// Channel is that of the stream: its identity may lapse while the stream lasts.
+	// Channel is the channel of the stream: its identity may lapse while the stream lasts.
 	Channel identity.Channel
-	// Sink takes what happens.
+	// Sink takes the events.
 	Sink Sink
 	// Frames counts frames with reviews.
 	Frames prometheus.Counter
-	// Traffic is that of the connection; nil if it is not counted.
+	// Traffic is the traffic of the connection; nil if it is not counted.
 	Traffic *Traffic
 }
 
 // Session is one live host stream. Its stream's own goroutine reads. Another one writes while frames are queued, and waits
 // for more as long as reviews come: of thousands of sessions most have nothing to say. A session knows neither hooks nor
-// other sessions: what concerns these goes to its sink. All methods but Init and Serve may be called concurrently.
+// other sessions: its sink reaches them. All methods but Init and Serve may be called concurrently.
 type Session struct {
 	// For picks without the lock: in one cache line, since a pick may look at thousands of sessions.
 	open        atomic.Bool  // it takes new calls once it has a free slot
@@ -81,7 +81,7 @@ type Session struct {
 	wake       chan struct{}
 }
 
-// Init makes a zero session one that says Welcome first.
+// Init prepares a zero session, whose first frame is Welcome.
 func (s *Session) Init(hello *hostv1.Hello, o Options) {
 	now := time.Now()
 	s.id, s.channel, s.sink, s.frames, s.instance = o.ID, o.Channel, o.Sink, o.Frames, hello.GetInstance()
@@ -121,7 +121,7 @@ func (s *Session) HasSpare() bool {
 	return free > 0 && free >= s.load.Load()
 }
 
-// SetShared bounds what a cluster takes of the slots, if several may use the session.
+// SetShared bounds the slots of each cluster, if several may use the session.
 func (s *Session) SetShared(several bool) {
 	if several != s.shared.Load() {
 		s.step(func(st *state) { st.shared = several })
@@ -134,7 +134,7 @@ func (s *Session) Unresponsive(now time.Time) bool {
 	return now.UnixNano()-s.heard.Load() > int64(SuspectAfter)
 }
 
-// step runs f on the state and then does, outside the lock, what follows from it.
+// step runs f on the state and then delivers its results and wakes the writer, outside the lock.
 func (s *Session) step(f func(*state)) {
 	var few [4]finished
 	s.mu.Lock()
@@ -365,7 +365,7 @@ func (s *Session) Drain(deadline time.Time) {
 }
 
 // Probe asks the host whether the pending hooks that it serves are ready, again and again until names has them no more. It is called in
-// the turn of the session: what it returns is the latest.
+// the turn of the session, so that its names are the latest.
 func (s *Session) Probe(names func() []string) {
 	s.step(func(st *state) { st.pend(time.Now(), names()) })
 }
@@ -377,8 +377,8 @@ func (s *Session) cause() error {
 	return s.ended
 }
 
-// Serve serves the session on its stream until one of them ends. The owner of the stream then ends that, with the error.
-// What writes may do so for a little longer: whoever owns goroutines waits for it.
+// Serve serves the session on its stream until either ends. The owner of the stream then ends that, with the error.
+// The writer may go on for a little longer: the owner of goroutines waits for it.
 func (s *Session) Serve(stream Stream, goroutines *sync.WaitGroup) error {
 	s.step(func(*state) { s.stream, s.goroutines = stream, goroutines })
 	if s.cause() == nil {

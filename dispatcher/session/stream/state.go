@@ -33,7 +33,7 @@ type reviewFrame struct {
 	tickets  []Ticket // by hook index; nil once the slot is free
 	open     int      // slots that are not free
 	share    *share   // of the cluster whose calls they are
-	body     *Body    // what the calls share; nil once the writer has taken it, or all calls have ended
+	body     *Body    // shared by the calls; nil once the writer has taken it, or all calls have ended
 	slot     Slot     // of the tickets
 	bound    int      // bytes that the head takes at most
 	progress progress
@@ -58,11 +58,11 @@ type finished struct {
 }
 
 // state is everything that is decided about one session: slots, credit, order of frames, liveness. It has no goroutine,
-// no clock and no I/O; times come in. It has one owner at a time: the session's lock. state_write.go has what is written
-// when, state_read.go what frames of the host mean.
+// no clock and no I/O; times come in. It has one owner at a time: the session's lock. state_write.go has the order of writes,
+// state_read.go the effects of frames from the host.
 //
 // The rules: a call takes a slot from submit until its verdict, also after a cancel. Control frames go before reviews, and
-// chunks of one large review take turns with small reviews. What the writer has not taken whole was never handed over, and
+// chunks of one large review take turns with small reviews. A review that the writer has not taken whole was never handed over, and
 // may go elsewhere whatever its side effects.
 type state struct {
 	maxFrame int  // bytes; of a review if the host takes chunks
@@ -85,9 +85,9 @@ type state struct {
 	control fifo[*hostv1.ConnectResponse]
 	small   fifo[*reviewFrame] // not taken by the writer yet
 	large   fifo[*reviewFrame] // likewise; these go in chunks
-	sending *transfer          // the one of them that is under way; nil if none is
+	sending *transfer          // the transfer that is under way; nil if none is
 	chunked bool               // the last frame that was no control frame was a chunk
-	writing time.Time          // when the writer took what it is writing; zero when it is idle
+	writing time.Time          // since when the writer writes; zero when it is idle
 
 	heard      time.Time // last frame from the host
 	coming     time.Time // last part of a frame from it

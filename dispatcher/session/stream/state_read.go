@@ -91,7 +91,7 @@ func (s *state) verdict(now time.Time, v *answer) error {
 	return nil
 }
 
-// notStarted ends the calls behind the last one that a leaving host has started, and those that it does not have whole.
+// notStarted ends the calls behind the last call that a leaving host has started, and the calls that it does not have whole.
 func (s *state) notStarted(last uint64, now time.Time) {
 	if s.sending != nil {
 		s.send(cancelOf(s.sending.frame.id)) // the host need not wait for the rest
@@ -108,7 +108,7 @@ func (s *state) notStarted(last uint64, now time.Time) {
 }
 
 // carried takes note of how many bytes the connection has carried so far. A part of a frame that comes is a sign of life,
-// and one that leaves is progress, but neither is a reason for new calls: what they say would be behind the rest.
+// and a part that leaves is progress. Neither is a reason for new calls: a verdict would queue behind that frame.
 func (s *state) carried(now time.Time, in, out uint64) {
 	if in-s.in >= CarriedBytes {
 		s.in, s.coming = in, now

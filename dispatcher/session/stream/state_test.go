@@ -211,7 +211,7 @@ func (w *stateWorld) submit(args []datadriven.CmdArg, bytes, seconds int) {
 	fmt.Fprintf(&w.out, "frame %d\n", f.id)
 }
 
-// next shows what the writer takes.
+// next shows the frames that the writer takes.
 func (w *stateWorld) next(t *testing.T) {
 	t.Helper()
 	out := w.state.next(w.now)
@@ -236,7 +236,7 @@ func (w *stateWorld) next(t *testing.T) {
 	}
 }
 
-// brief is what a host is asked.
+// brief is the question of a review to a host.
 func brief(r *hostv1.Review) string {
 	out := fmt.Sprintf("%d:", r.GetCallId())
 	for _, h := range r.GetHooks() {

@@ -24,7 +24,7 @@ func (s *state) hasFrames() bool {
 	return s.control.len()+s.small.len()+s.large.len() > 0 || s.sending != nil
 }
 
-// next gives the writer what to write now, or nil: control frames first, then small reviews and chunks in turn.
+// next returns the next frames to write, or nil: control frames first, then small reviews and chunks in turn.
 func (s *state) next(now time.Time) *Outgoing {
 	out := s.nextControl()
 	if out == nil && !s.chunked {

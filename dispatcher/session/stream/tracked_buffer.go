@@ -9,8 +9,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// trackedBytes is the size from which it is followed what becomes of a piece of a body once the transport has it. Of smaller
-// ones it keeps little: what a stream has been given and not yet written is at most 64 KiB (defaultWriteQuota of
+// trackedBytes is the size from which a piece of a body is tracked once the transport has it. Smaller pieces
+// need no tracking: a stream holds at most 64 KiB of unwritten bytes (defaultWriteQuota of
 // google.golang.org/grpc/internal/transport) and one message.
 const trackedBytes = 16 << 10
 

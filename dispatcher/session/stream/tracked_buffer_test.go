@@ -58,7 +58,7 @@ func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 	}
 }
 
-// A transport that ends forgets what it had to write.
+// A transport that ends drops its unwritten frames.
 func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
 	ledger, lease := leased(t, 1<<20)
 	lose(t, lease)
@@ -79,7 +79,7 @@ func lose(t *testing.T, lease *memory.Reservation) {
 	}
 }
 
-// What a frame refers to when its review is over is none of its concern any more, whoever else may have it.
+// A frame keeps no memory of a review that is over, also while others do.
 func TestNothingIsLentOnALeaseThatHasEnded(t *testing.T) {
 	ledger, lease := leased(t, 1<<20)
 	lease.Release()

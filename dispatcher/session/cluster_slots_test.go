@@ -79,7 +79,7 @@ func TestAClusterThatIsAloneMayUseAllSlots(t *testing.T) {
 	}
 }
 
-// A configuration that says that a cluster is alone gives it the slots that were kept from it, and one that names another
+// A configuration with one cluster gives it the slots that were kept from it. A configuration with another
 // cluster keeps them again, while calls go on.
 func TestSharesFollowTheConfiguration(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {

@@ -17,7 +17,7 @@ func TestAClusterHoldsThreeTimesWhatItLeavesFree(t *testing.T) {
 	for _, test := range []struct {
 		credit   int64
 		clusters int
-		want     []int64 // what each gets, when all take in turn what they can
+		want     []int64 // the slots of each, when all take in turn as many as they may
 	}{
 		{0, 1, []int64{0}},
 		{1, 1, []int64{1}}, // one slot is for whoever comes first
@@ -62,7 +62,7 @@ func TestAClusterMayTakeASlotWhileItHoldsLessThanHalf(t *testing.T) {
 	}
 }
 
-// What may be taken at once is what may be taken one by one.
+// As many slots may be taken at once as one by one.
 func TestSlotsMayBeTakenTogether(t *testing.T) {
 	for credit := range int64(70) {
 		for held := range credit + 1 {
@@ -93,8 +93,8 @@ func TestEmptySharesAreForgottenWhenTheyAreMany(t *testing.T) {
 	}
 }
 
-// Whatever becomes of calls and of the credit, a call is taken only if its cluster then holds no more than three times what
-// it leaves free, or has nothing else; and what is taken comes back.
+// Whatever becomes of calls and of the credit, a call is taken only if its cluster then holds at most three times the slots
+// that it leaves free, or no other slot; and each slot comes back.
 func TestTheBooksOfSlotsAreRight(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 14))

@@ -2,15 +2,15 @@ package stream
 
 import "sync/atomic"
 
-// growthParts is how many times what it leaves free a cluster may hold of the slots of a session, as in
+// growthParts: a cluster may hold growthParts times the free slots of a session, as in
 // [memory.Ledger]: a cluster alone gets three quarters, two get three sevenths each.
 const growthParts = 3
 
 // keptShares is how many clusters without slots a session remembers, so that their next calls allocate nothing.
 const keptShares = 128
 
-// allowance is how many more slots of a session a cluster may take that holds some, while so many are free: it holds at
-// most growthParts times what it then leaves free. A cluster that holds none gets one in any case.
+// allowance returns how many more slots of a session a cluster may take, from the slots that it holds and the free slots. It then holds at
+// most growthParts times the slots that stay free. A cluster that holds none gets one in any case.
 func allowance(held, free int64) int64 {
 	if free <= 0 {
 		return 0
