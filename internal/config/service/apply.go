@@ -38,19 +38,19 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	}
 	defer leave()
 	caller := s.o.Identity(ctx)
-	return s.apply(ctx, r, caller.Name(), s.paceOf(caller), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
+	return s.apply(ctx, r, caller.Name(), s.rests(caller), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
 }
 
-// apply is Apply for a caller with access, who works at a pace, unless that is nil.
+// apply is Apply for a caller with access, who may have to rest.
 func (s *Service) apply(
-	ctx context.Context, r *configv1.ApplyRequest, caller string, rests *pace, accessIn func(*storedState) access,
+	ctx context.Context, r *configv1.ApplyRequest, caller string, rests bool, accessIn func(*storedState) access,
 ) (*configv1.ApplyResponse, error) {
-	applied, err := s.applies.wait(ctx, caller, rests)
+	applied, err := wait(ctx, s.applies, caller, rests)
 	if err != nil {
 		return nil, err
 	}
 	defer applied()
-	done, err := s.shared.wait(ctx, applying, nil)
+	done, err := wait(ctx, s.shared, applying, false)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *Service) apply(
 	}
 	var plan *applyPlan
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
-		done, err := s.shared.wait(ctx, applying, nil)
+		done, err := wait(ctx, s.shared, applying, false)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
@@ -122,4 +123,24 @@ func (s *Service) lookUpRole(ctx context.Context, caller identity.Peer) error {
 func errNoRole(identity string) error {
 	return status.Errorf(codes.PermissionDenied, "%q has no role: an operator has to name it in a Role, as viewer, author or operator, "+
 		"and an authority of its certificate where the Role names authorities", identity)
+}
+
+// turn returns when the caller may occupy a processor, which reviews need; done ends its turn. No call waits for the store in its turn, so that a store
+// that does not answer delays no other call.
+func (s *Service) turn(ctx context.Context) (done func(), err error) {
+	caller := s.o.Identity(ctx)
+	return wait(ctx, s.work, caller.Name(), s.rests(caller))
+}
+
+// wait is [turns.Queue.Wait] whose error is a status.
+func wait(ctx context.Context, q *turns.Queue, holder string, rests bool) (done func(), err error) {
+	if done, err = q.Wait(ctx, holder, rests); err != nil {
+		err = ended(ctx)
+	}
+	return done, err
+}
+
+// rests reports whether a caller rests from its work; an operator need not.
+func (s *Service) rests(caller identity.Peer) bool {
+	return !s.o.Operators.Includes(caller) && !s.roles.operator(caller)
 }

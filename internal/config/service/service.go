@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -76,6 +77,8 @@ type Options struct {
 	Backup func(w io.Writer) error
 	// StoreUsage returns how full the store is; nil if that is unknown. It may be called concurrently.
 	StoreUsage func() *etcdstore.Usage
+	// Work has one call at a time occupy a processor, and callers rest in between; nil makes a queue that no other service shares.
+	Work *turns.Queue
 	// Logger receives the author and the objects of each change; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -95,10 +98,9 @@ type Service struct {
 	stopping chan struct{}  // closed by Drain
 	drain    func()
 	roles    *roleCache
-	applies  *turns // one apply at a time is decided, so that the store has not moved meanwhile
-	work     *turns // one call at a time occupies a processor
-	shared   *turns // the same for work that callers share, which none of them holds up by its rest
-	pace     *pace  // of the work
+	applies  *turns.Queue // one apply at a time is decided, so that the store has not moved meanwhile
+	work     *turns.Queue // one call at a time occupies a processor
+	shared   *turns.Queue // the same for work that callers share, which none of them holds up by its rest
 
 	watching chan struct{} // held while watched is read and made
 	watched  *watched      // of the latest listing; nil before the first watch
@@ -135,11 +137,11 @@ func New(o Options) (*Service, error) {
 		return nil, err
 	}
 	stopping := make(chan struct{})
-	work := newTurns()
+	work := cmp.Or(o.Work, turns.NewQueue())
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
-		roles: newRoleCache(), applies: newTurns(), work: work, shared: work.apart(), pace: newPace(), watching: make(chan struct{}, 1),
+		roles: newRoleCache(), applies: work.Beside(), work: work, shared: work.Apart(), watching: make(chan struct{}, 1),
 		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
 	}, nil
 }

@@ -84,7 +84,7 @@ func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched,
 		return last, nil
 	}
 	// It works for all watches, and none of them need rest from it.
-	m, done, err := s.gatherInTurn(ctx, st, func(ctx context.Context) (func(), error) { return s.shared.wait(ctx, watching, nil) })
+	m, done, err := s.gatherInTurn(ctx, st, func(ctx context.Context) (func(), error) { return wait(ctx, s.shared, watching, false) })
 	if err != nil {
 		return nil, err
 	}

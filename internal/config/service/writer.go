@@ -28,7 +28,7 @@ func (w *Writer) access() access {
 
 // Apply is Apply of ConfigService.
 func (w *Writer) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
-	return w.s.apply(ctx, r, w.name, nil, func(*storedState) access { return w.access() })
+	return w.s.apply(ctx, r, w.name, false, func(*storedState) access { return w.access() })
 }
 
 // Remove begins to remove an object of the store, as Delete of ConfigService. An absent object is no error.

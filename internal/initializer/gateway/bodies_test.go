@@ -29,6 +29,10 @@ func (answering) Admit(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() {}, nil
 }
 
+func (answering) Turn(context.Context) (done func(), err error) { return func() {}, nil }
+
+func (answering) Spend(context.Context, int) error { return nil }
+
 func (answering) Get(context.Context, *initializerv1.GetRequest) (*initializerv1.GetResponse, error) {
 	return &initializerv1.GetResponse{Object: &initializerv1.StagedObject{}}, nil
 }
@@ -40,7 +44,7 @@ func (a answering) Watch(r *initializerv1.WatchRequest, s grpc.ServerStreamingSe
 type callerKey struct{}
 
 // serving is a gateway in front of a service. The caller of a request is its header From.
-func serving(t *testing.T, s answering) *gateway.Gateway {
+func serving(t *testing.T, s gateway.Service) *gateway.Gateway {
 	t.Helper()
 	g, err := gateway.New(gateway.Options{
 		Service: s,

@@ -8,6 +8,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,6 +44,10 @@ type Service interface {
 	MayCall(ctx context.Context) error
 	// Admit admits a call until leave is called, when its answer is written. Methods with its context are a part of the call.
 	Admit(ctx context.Context) (admitted context.Context, leave func(), err error)
+	// Turn returns when the caller may occupy a processor; done ends its turn.
+	Turn(ctx context.Context) (done func(), err error)
+	// Spend counts bytes that the caller sends or is sent, and returns when it has rested from its work before.
+	Spend(ctx context.Context, bytes int) error
 }
 
 // Options configure a Gateway. All are required.
@@ -134,8 +139,8 @@ func (g *Gateway) change(ctx context.Context, a *answer, r *http.Request) error 
 	}
 	defer lease.Release()
 	media, body, err := a.read(r)
-	if err != nil {
-		return err
+	if rest := g.o.Service.Spend(ctx, len(body)); err != nil || rest != nil {
+		return cmp.Or(err, rest)
 	}
 	switch r.Method {
 	case http.MethodPut:
@@ -160,10 +165,10 @@ func (a *answer) read(r *http.Request) (media string, body []byte, err error) {
 	body, err = io.ReadAll(http.MaxBytesReader(a.w, r.Body, MaxBodyBytes))
 	_ = a.control.SetReadDeadline(time.Time{})
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return "", nil, failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body has more than %d bytes", MaxBodyBytes)
+		return "", body, failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body has more than %d bytes", MaxBodyBytes)
 	}
 	if err != nil {
-		return "", nil, badRequest("the body is cut off after %d bytes", len(body))
+		return "", body, badRequest("the body is cut off after %d bytes", len(body))
 	}
 	if media, _, err = mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil && len(body) > 0 {
 		return "", nil, unsupported(r.Header.Get("Content-Type"), jsonType)

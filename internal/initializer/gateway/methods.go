@@ -31,16 +31,29 @@ func (g *Gateway) get(ctx context.Context, a *answer, q *query) error {
 		a.status(s)
 		return nil
 	}
-	return a.object(found.GetObject())
+	return g.object(ctx, a, found.GetObject())
 }
 
 // object answers with an object.
-func (a *answer) object(o *initializerv1.StagedObject) error {
-	raw, err := encode(o)
+func (g *Gateway) object(ctx context.Context, a *answer, o *initializerv1.StagedObject) error {
+	raw, err := g.encode(ctx, nil, o)
 	if err == nil {
 		a.write(http.StatusOK, raw)
 	}
 	return err
+}
+
+// encode is an object as Kubernetes would show it, made in a turn of the caller; nil for an object that a query does not select.
+func (g *Gateway) encode(ctx context.Context, q *query, o *initializerv1.StagedObject) ([]byte, error) {
+	done, err := g.o.Service.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if q != nil && !q.selects(o) {
+		return nil, nil
+	}
+	return encode(o)
 }
 
 // list is a List of Kubernetes.
@@ -69,10 +82,10 @@ func (g *Gateway) list(ctx context.Context, a *answer, q *query) error {
 	a.write(http.StatusOK, begin)
 	comma := ""
 	for _, o := range found.GetObjects() {
-		if !q.selects(o) {
+		raw, err := g.encode(ctx, q, o)
+		if err == nil && raw == nil {
 			continue
 		}
-		raw, err := encode(o)
 		if err != nil || !a.more(append([]byte(comma), raw...)) {
 			return nil //nolint:nilerr // the answer has begun: without its end it is no JSON
 		}
@@ -91,7 +104,12 @@ func (g *Gateway) put(ctx context.Context, a *answer, media string, body []byte)
 	if err != nil {
 		return err
 	}
+	done, err := g.o.Service.Turn(ctx)
+	if err != nil {
+		return err
+	}
 	r, err := decode(now.GetObject(), body)
+	done()
 	if err != nil {
 		return err
 	}
@@ -102,7 +120,7 @@ func (g *Gateway) put(ctx context.Context, a *answer, media string, body []byte)
 	if err != nil {
 		return err
 	}
-	return a.object(changed.GetObject())
+	return g.object(ctx, a, changed.GetObject())
 }
 
 // patch changes an object. A patch that names no version is repeated when another caller has changed the object in the meantime.
@@ -119,7 +137,7 @@ func (g *Gateway) patch(ctx context.Context, a *answer, media string, body []byt
 		if err != nil {
 			return err
 		}
-		return a.object(changed)
+		return g.object(ctx, a, changed)
 	}
 }
 
@@ -131,15 +149,7 @@ func (g *Gateway) patchOnce(
 		return nil, err
 	}
 	now := found.GetObject()
-	shown, err := encode(now)
-	if err != nil {
-		return nil, err
-	}
-	patched, err := apply(shown, body)
-	if err != nil {
-		return nil, failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "the patch: %v", err)
-	}
-	r, err := decode(now, patched)
+	r, err := g.patched(ctx, now, apply, body)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +159,26 @@ func (g *Gateway) patchOnce(
 	r.ResourceVersion = now.GetResourceVersion()
 	changed, err := g.o.Service.Update(ctx, r)
 	return changed.GetObject(), err
+}
+
+// patched is the update that a patch of an object makes.
+func (g *Gateway) patched(
+	ctx context.Context, now *initializerv1.StagedObject, apply func(object, patch []byte) ([]byte, error), body []byte,
+) (*initializerv1.UpdateRequest, error) {
+	done, err := g.o.Service.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	shown, err := encode(now)
+	if err != nil {
+		return nil, err
+	}
+	patched, err := apply(shown, body)
+	if err != nil {
+		return nil, failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "the patch: %v", err)
+	}
+	return decode(now, patched)
 }
 
 // patcher applies patches of a media type.

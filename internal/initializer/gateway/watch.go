@@ -33,7 +33,7 @@ func (g *Gateway) watch(ctx context.Context, a *answer, q *query) error {
 		}
 		r.ResourceVersion = now.GetResourceVersion()
 	}
-	e := &events{ctx: ctx, answer: a, query: q, shown: map[string]bool{}}
+	e := &events{ctx: ctx, gateway: g, answer: a, query: q, shown: map[string]bool{}}
 	defer e.close()
 	err := g.o.Service.Watch(r, e)
 	if ctx.Err() != nil || a.events != nil && grpcstatus.Code(err) == codes.Unavailable {
@@ -48,9 +48,10 @@ var errNotSent = errors.New("gateway: the stream has ended")
 type events struct {
 	grpc.ServerStream // nil: other methods are not called
 
-	ctx    context.Context //nolint:containedctx // a stream has one
-	answer *answer
-	query  *query
+	ctx     context.Context //nolint:containedctx // a stream has one
+	gateway *Gateway
+	answer  *answer
+	query   *query
 
 	mu    sync.Mutex // guards the fields below, and the answer: the service may leave a Send behind
 	ended bool
@@ -84,7 +85,12 @@ func (e *events) Send(m *initializerv1.WatchResponse) error {
 	if e.ended {
 		return errNotSent
 	}
+	done, err := e.gateway.o.Service.Turn(e.ctx)
+	if err != nil {
+		return err
+	}
 	kind, object, err := e.event(m)
+	done()
 	if err != nil || kind == "" {
 		return err
 	}

@@ -24,7 +24,11 @@ func (s *Service) Get(ctx context.Context, r *initializerv1.GetRequest) (*initia
 	if err != nil {
 		return nil, err
 	}
-	return &initializerv1.GetResponse{Object: v.show(o)}, nil
+	out := v.show(o)
+	if err := s.spend(ctx, v, callWork, bytesOf(out)); err != nil {
+		return nil, err
+	}
+	return &initializerv1.GetResponse{Object: out}, nil
 }
 
 // List implements initializerv1.InitializerServiceServer.
@@ -44,6 +48,9 @@ func (s *Service) List(ctx context.Context, r *initializerv1.ListRequest) (*init
 			out.Objects = append(out.Objects, v.show(o))
 		}
 	}
+	if err := s.spend(ctx, v, callWork, bytesOf(out.GetObjects()...)); err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 
@@ -54,10 +61,35 @@ func (s *Service) Update(ctx context.Context, r *initializerv1.UpdateRequest) (*
 		return nil, err
 	}
 	defer leave()
+	if err := s.spend(ctx, v, callWork, len(r.GetObject().GetRaw())); err != nil {
+		return nil, err
+	}
 	now, err := s.find(ctx, v, r.GetKey())
 	if err != nil {
 		return nil, err
 	}
+	next, err := s.decide(ctx, v, now, r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	written, err := s.o.Store.Update(ctx, now.GetKey(), r.GetResourceVersion(), next)
+	if err != nil {
+		return nil, s.answer(err)
+	}
+	return &initializerv1.UpdateResponse{Object: v.whole(written)}, nil
+}
+
+// decide returns an object as an update makes it.
+func (s *Service) decide(
+	ctx context.Context, v *view, now *initializerv1.StagedObject, r *initializerv1.UpdateRequest,
+) (*initializerv1.StagedObject, error) {
+	done, err := s.turn(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	cluster := now.GetKey().GetCluster()
 	change := initializer.Change{ResourceVersion: r.GetResourceVersion(), Pending: r.GetPending(), Result: r.GetResult()}
 	if r.GetObject() != nil {
@@ -71,13 +103,7 @@ func (s *Service) Update(ctx context.Context, r *initializerv1.UpdateRequest) (*
 	if err != nil {
 		return nil, s.answer(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
-	defer cancel()
-	written, err := s.o.Store.Update(ctx, now.GetKey(), r.GetResourceVersion(), next)
-	if err != nil {
-		return nil, s.answer(err)
-	}
-	return &initializerv1.UpdateResponse{Object: v.whole(written)}, nil
+	return next, nil
 }
 
 // Delete implements initializerv1.InitializerServiceServer.
@@ -87,6 +113,9 @@ func (s *Service) Delete(ctx context.Context, r *initializerv1.DeleteRequest) (*
 		return nil, err
 	}
 	defer leave()
+	if err := s.spend(ctx, v, callWork, 0); err != nil {
+		return nil, err
+	}
 	now, err := s.find(ctx, v, r.GetKey())
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/initializer"
@@ -56,6 +57,8 @@ type Options struct {
 	Identity func(ctx context.Context) identity.Peer
 	// MaxObjectBytes bounds an object that a caller writes, as JSON; 0 is initializer.DefaultObjectBytes.
 	MaxObjectBytes int
+	// Work has one call at a time occupy a processor, and callers rest in between; nil makes a queue that no other service shares.
+	Work *turns.Queue
 	// Logger receives the names of callers that end a hold, and errors whose cause is not sent to callers; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -81,6 +84,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("service: Grants and Identity are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Work = cmp.Or(o.Work, turns.NewQueue())
 	o.MaxObjectBytes = cmp.Or(o.MaxObjectBytes, initializer.DefaultObjectBytes)
 	calls, err := memory.New(memory.Options{Total: MaxCalls})
 	if err != nil {

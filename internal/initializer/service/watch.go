@@ -35,6 +35,9 @@ func (s *Service) Watch(r *initializerv1.WatchRequest, stream grpc.ServerStreami
 	if _, err := strconv.ParseUint(r.GetResourceVersion(), 10, 63); err != nil && r.GetResourceVersion() != "" {
 		return status.Error(codes.InvalidArgument, "resource_version: that of a list, of an object or of a bookmark is wanted")
 	}
+	if err := s.spend(ctx, v, callWork, 0); err != nil {
+		return err
+	}
 	w := watching{s, selection{v, r.GetSelection()}, stream}
 	var first []*initializerv1.StagedObject
 	after := r.GetResourceVersion()
@@ -131,6 +134,9 @@ func (w *watching) follow(ctx context.Context, changes *staged.Watcher, changed 
 // send sends a message, and gives up if the reader does not take it within sendTimeout. The goroutine ends with the stream, which
 // ends when its method returns or its context does.
 func (w *watching) send(m *initializerv1.WatchResponse) error {
+	if err := w.spend(w.stream.Context(), w.view, messageWork, bytesOf(m.GetObject())); err != nil {
+		return err
+	}
 	sent := make(chan error, 1)
 	go func() { sent <- w.stream.Send(m) }()
 	late := time.NewTimer(w.sendTimeout)

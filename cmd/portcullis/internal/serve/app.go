@@ -33,6 +33,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
@@ -80,6 +81,7 @@ type app struct {
 	channels     *channels
 	webhooks     *outbound.Client
 	memory       *memory.Ledger
+	work         *turns.Queue // of work that identities cause beside reviews
 	codec        *builtin.Codec
 	latencies    *latency.Recorder
 	shadows      *shadow.Recorder
@@ -133,8 +135,8 @@ func shutdownTelemetry(ctx context.Context, tracing *telemetry.Telemetry, log *s
 // newApp wires a dispatcher. This is the one place that knows all parts.
 func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.Telemetry) (*app, error) {
 	metrics := telemetry.NewRegistry(cli.Version())
-	a := &app{config: c, log: log, telemetry: tracing, gatherer: metrics, health: health.NewServer(), channels: newChannels(), begun: time.Now()}
-
+	a := &app{config: c, log: log, telemetry: tracing, gatherer: metrics, channels: newChannels(), work: turns.NewQueue(), begun: time.Now()}
+	a.health = health.NewServer()
 	var err error
 	if a.edge, err = openTLS(c.tls, "bridge", metrics, log); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 		Objects: objects, Report: c.ownReport, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.registry.Offers, Decoder: s.decoder, Latencies: a.latencies,
-		Shadows: a.shadows, StoreUsage: a.storeUsage(),
+		Shadows: a.shadows, StoreUsage: a.storeUsage(), Work: a.work,
 	})
 	if err != nil {
 		return nil, err

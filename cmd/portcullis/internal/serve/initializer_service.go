@@ -32,7 +32,7 @@ type initializerService struct {
 func (a *app) newInitializerService() (*initializerService, error) {
 	o := service.Options{
 		Grants: &initializerGrants{configuration: a.store.Configuration, operators: a.config.stores.operator}, Identity: caller,
-		MaxObjectBytes: a.config.initializers.limits.ObjectBytes, Logger: a.log,
+		MaxObjectBytes: a.config.initializers.limits.ObjectBytes, Work: a.work, Logger: a.log,
 	}
 	if a.initializers != nil {
 		o.Store = a.initializers.store

@@ -1,28 +1,26 @@
-package service
+package turns
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func TestOneCallWorksAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := newTurns()
+		queue := NewQueue()
 		var order strings.Builder
 		var all sync.WaitGroup
-		leave, err := queue.wait(t.Context(), "first", nil)
+		leave, err := queue.Wait(t.Context(), "first", false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, who := range []string{"a", "a", "a", "b"} {
 			all.Go(func() {
-				leave, err := queue.wait(t.Context(), who, nil)
+				leave, err := queue.Wait(t.Context(), who, false)
 				if err != nil {
 					t.Error(err)
 					return
@@ -44,15 +42,15 @@ func TestOneCallWorksAtATimeAndNoIdentityGoesTwiceBeforeAnother(t *testing.T) {
 }
 
 func TestWhoGoesAwayLeavesItsPlace(t *testing.T) {
-	queue := newTurns()
+	queue := NewQueue()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	leave, err := queue.wait(t.Context(), "a", nil)
+	leave, err := queue.Wait(t.Context(), "a", false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"a", "b"} {
-		if _, err := queue.wait(over, who, nil); status.Code(err) != codes.Canceled {
+		if _, err := queue.Wait(over, who, false); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
@@ -60,7 +58,7 @@ func TestWhoGoesAwayLeavesItsPlace(t *testing.T) {
 	if len(queue.lines) != 0 {
 		t.Errorf("%d lines are left", len(queue.lines))
 	}
-	leave, err = queue.wait(t.Context(), "b", nil)
+	leave, err = queue.Wait(t.Context(), "b", false)
 	if err != nil {
 		t.Fatal(err)
 	}

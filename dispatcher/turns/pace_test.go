@@ -1,4 +1,4 @@
-package service
+package turns
 
 import (
 	"context"
@@ -53,10 +53,10 @@ func TestAPaceForgetsIdentitiesThatHaveRested(t *testing.T) {
 // TestAnIdentityThatRestsHoldsNobodyUp: it waits outside of the common queue.
 func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue, rests := newTurns(), newPace()
+		queue := NewQueue()
 		call := func(ctx context.Context, who string, length time.Duration) (waited time.Duration, err error) {
 			begun := time.Now()
-			done, err := queue.wait(ctx, who, rests)
+			done, err := queue.Wait(ctx, who, true)
 			waited = time.Since(begun)
 			if err == nil {
 				<-time.After(length)
@@ -67,7 +67,7 @@ func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
 		if waited, err := call(t.Context(), "a", time.Minute); waited != 0 || err != nil {
 			t.Fatal(waited, err)
 		}
-		shared := queue.apart()
+		shared := queue.Apart()
 		again := make(chan time.Duration)
 		go func() { waited, _ := call(t.Context(), "a", 0); again <- waited }()
 		synctest.Wait()
@@ -75,7 +75,7 @@ func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("another identity: %v, %v", waited, err)
 		}
 		begun := time.Now()
-		done, err := shared.wait(t.Context(), "a", nil)
+		done, err := shared.Wait(t.Context(), "a", false)
 		if err != nil || time.Since(begun) != 0 {
 			t.Errorf("shared work waits for %v: %v", time.Since(begun), err)
 		}
@@ -92,4 +92,29 @@ func TestAnIdentityThatRestsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%d lines are left", len(queue.lines))
 		}
 	})
+}
+
+// TestSpentWorkTakesTheSameShareOfTheTime: work without a turn, such as the bytes of a message, one after the other or at once.
+func TestSpentWorkTakesTheSameShareOfTheTime(t *testing.T) {
+	for _, together := range []int{1, 7, 300} {
+		synctest.Test(t, func(t *testing.T) {
+			const work = 10 * time.Millisecond
+			q, begun, spent := NewQueue(), time.Now(), time.Duration(0)
+			for time.Since(begun) < time.Hour {
+				rest := time.Duration(0)
+				for range together {
+					rest = max(rest, q.Spend("a", work))
+					spent += work
+				}
+				if d := q.Spend("b", 0); d != 0 {
+					t.Fatalf("another holder rests for %v", d)
+				}
+				<-time.After(rest)
+			}
+			took := time.Since(begun)
+			if share := took / workParts; spent < share || spent > share+workBurst+time.Duration(together)*work {
+				t.Errorf("%d at a time spent %v of %v, want %v", together, spent, took, share)
+			}
+		})
+	}
 }
