@@ -154,6 +154,10 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(success("v1beta1", after))
 	f.Add(edited(`"uid":"u"`, `"uid":"u","labels":{"a":"1","\u0063":null},"annotations":{"d/e":"f"}`))
 	f.Add(strings.Replace(success("v1", after), `"Success"`, `"Failure","message":"m","details":{"causes":[]}`, 1))
+	for _, objects := range []string{`[null]`, `null`, `[1]`, `["0"]`, `[null,{}]`, `[{}],"convertedObjects":[null]`, `[{},{}],"converted\u004fbjects":[{"a":1}]`, `{}`, `[`} {
+		f.Add(strings.Replace(success("v1", after), `"convertedObjects":`, `"convertedObjects":`+objects+`,"convertedObjects":`, 1))
+		f.Add(strings.Replace(success("v1", after), `]}}`, `],"convertedObjects":`+objects+`}}`, 1))
+	}
 	v1, v1beta1 := newComparison(f, "v1"), newComparison(f, "v1beta1")
 	f.Fuzz(func(t *testing.T, answer string) {
 		if !strings.HasPrefix(strings.TrimLeft(answer, " \t\r\n"), "{") {

@@ -1,10 +1,12 @@
 package custom
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -54,7 +56,8 @@ func encodeReview(version, uid string, to schema.GroupVersion, raw []byte) ([]by
 // decodeAnswer returns the one object of an answer: getConvertedObjectsFromResponse of webhook_converter.go, after the
 // decoding of its client.
 func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
-	review, err := readReview(body, version)
+	answer := abridge(body)
+	review, err := readReview(answer.rest, version)
 	if err != nil {
 		return nil, fmt.Errorf("reading its answer: %w", err)
 	}
@@ -71,10 +74,12 @@ func decodeAnswer(body []byte, version, uid string) ([]byte, error) {
 		return nil, fmt.Errorf("it said: %s", strings.ToValidUTF8(response.Result.Message[:min(len(response.Result.Message), maxMessage)], ""))
 	case response.Result.Status != metav1.StatusSuccess:
 		return nil, fmt.Errorf("response.result.status was %.100q, not %q", response.Result.Status, metav1.StatusSuccess)
-	case len(response.ConvertedObjects) != 1:
-		return nil, fmt.Errorf("returned %d objects, expected 1", len(response.ConvertedObjects))
+	case len(response.ConvertedObjects) > 1:
+		return nil, fmt.Errorf("returned %d objects, expected 1", answer.count)
+	case len(response.ConvertedObjects) == 0:
+		return nil, errors.New("returned 0 objects, expected 1")
 	}
-	return conversion.ValidText(response.ConvertedObjects[0].Raw), nil
+	return conversion.ValidText(answer.object(response.ConvertedObjects[0].Raw)), nil
 }
 
 // readReview reads a ConversionReview as the codec of the original's client does: Serializer.Decode of
@@ -95,4 +100,77 @@ func readReview(body []byte, version string) (*apiextensionsv1.ConversionReview,
 	}
 	review := &apiextensionsv1.ConversionReview{}
 	return review, kjson.UnmarshalCaseSensitivePreserveInts(body, review)
+}
+
+// abridged is a ConversionReview with numbers in the place of its converted objects. The decoders, which read each byte several times and slowly, then read
+// the rest alone.
+type abridged struct {
+	*conversion.Scanner
+
+	body    []byte
+	copied  int      // bytes of the body that are in rest, or have numbers in their place
+	rest    []byte   // with two converted objects at most
+	objects [][]byte // by number
+	count   int      // converted objects
+}
+
+// abridge abridges a document. It leaves one that is no JSON as it is, for the error of the decoders.
+func abridge(body []byte) *abridged {
+	a := &abridged{Scanner: conversion.NewScanner(body), body: body}
+	if a.Next() == '{' {
+		a.member("response", '{', func() { a.member("convertedObjects", '[', a.number) })
+	}
+	if a.End(); a.Err() != nil {
+		return &abridged{rest: body}
+	}
+	a.keep()
+	return a
+}
+
+// member reads an object. It calls read for the members of a name whose values begin with a byte.
+func (a *abridged) member(wanted string, begin byte, read func()) {
+	for name := range a.Members {
+		if string(name) == wanted && a.Next() == begin {
+			read()
+		} else {
+			a.Skip()
+		}
+	}
+}
+
+// number reads the converted objects.
+func (a *abridged) number() {
+	for i := range a.Items {
+		switch a.count = i + 1; {
+		case a.Next() == 'n' || a.count > 2: // null is no object
+			a.Skip()
+		default:
+			a.keep()
+			a.rest = strconv.AppendInt(a.rest, int64(len(a.objects)), 10)
+			a.objects = append(a.objects, a.Skip())
+			a.copied = a.read()
+		}
+		if a.count == 2 {
+			a.keep()
+		}
+	}
+	if a.count > 2 {
+		a.rest, a.copied = append(a.rest, ']'), a.read()
+	}
+}
+
+// keep copies the body up to where it is read.
+func (a *abridged) keep() {
+	a.rest = append(a.rest, a.body[a.copied:a.read()]...)
+	a.copied = a.read()
+}
+
+func (a *abridged) read() int { return len(a.body) - len(a.Rest()) }
+
+// object is a converted object of the rest as the body has it.
+func (a *abridged) object(raw []byte) []byte {
+	if place, err := strconv.Atoi(string(raw)); err == nil && place >= 0 && place < len(a.objects) {
+		return bytes.Clone(a.objects[place])
+	}
+	return raw
 }
