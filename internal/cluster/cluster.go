@@ -29,6 +29,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
@@ -77,6 +79,8 @@ type Options struct {
 	FreshFor time.Duration
 	// Memory is where answers of the API servers of clusters are booked while they are read, and the parts of them that are kept. Nil books nothing.
 	Memory *memory.Ledger
+	// Work has long answers of API servers read one at a time, and their clusters rest in between; nil has them read when they come.
+	Work *turns.Queue
 	// CapabilityKeys returns the keys by which the mesh makes capabilities, nil for none; it is called for each review by a capability.
 	// With nil there are none.
 	CapabilityKeys func() *identity.CapabilityKeys
@@ -95,6 +99,7 @@ type Registry struct {
 	reload      time.Duration // of kubeconfigs
 	age         time.Duration // of information about clusters
 	memory      *memory.Ledger
+	work        *turns.Queue
 	current     atomic.Pointer[map[string]*registered] // by name; never changed once it is here; a nil map before the first update
 	changed     chan struct{}                          // holds one token while Run has not seen an update
 	refused     *prometheus.CounterVec                 // capabilities that were not accepted
@@ -134,7 +139,7 @@ type resources interface {
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
-		reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, changed: make(chan struct{}, 1), refused: newRefused(),
+		reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.keys = opts.CapabilityKeys; r.keys == nil {
@@ -200,8 +205,8 @@ func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, befor
 		return before.remote
 	}
 	return &remote{
-		cluster: c.Metadata.Name, memory: r.memory,
-		path: kubeconfig, load: r.loader(c, kubeconfig), whole: whole, reload: r.reload, age: r.age, builtin: r.builtin,
+		answers: answers.Transport{Memory: r.memory, Cluster: c.Metadata.Name, Work: r.work},
+		path:    kubeconfig, load: r.loader(c, kubeconfig), whole: whole, reload: r.reload, age: r.age, builtin: r.builtin,
 		logger: r.logger.With("cluster", c.Metadata.Name), tried: make(chan struct{}),
 	}
 }

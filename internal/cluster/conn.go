@@ -39,9 +39,8 @@ type clients struct {
 	cluster     string
 }
 
-// newClients makes the clients of a cluster. All of its answers go over a [answers.Transport], and are booked to it.
-func newClients(config *rest.Config, over http.RoundTripper, ledger *memory.Ledger, cluster string) (*clients, error) {
-	whole := answers.Transport{RoundTripper: over, Memory: ledger, Cluster: cluster}
+// newClients makes the clients of a cluster over a transport for all of its answers.
+func newClients(config *rest.Config, whole answers.Transport) (*clients, error) {
 	itemByItem := whole
 	itemByItem.ItemByItem = true
 	httpClient := &http.Client{Transport: whole}
@@ -58,7 +57,7 @@ func newClients(config *rest.Config, over http.RoundTripper, ledger *memory.Ledg
 		return nil, err
 	}
 	return &clients{
-		config: config, client: httpClient, transport: whole, lists: lists, memory: ledger, cluster: cluster,
+		config: config, client: httpClient, transport: whole, lists: lists, memory: whole.Memory, cluster: whole.Cluster,
 		namespaces:  objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 		apiServices: objects.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}),
 		definitions: extensions.CustomResourceDefinitions(),

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -110,7 +111,7 @@ func ageUpTo(t *testing.T, bound time.Duration, test func(t *testing.T, a *aged)
 			definitions: &definitionsScript{items: []apiextensionsv1.CustomResourceDefinition{*widgets("v1", "v2")}},
 		}
 		config := &rest.Config{Host: "https://prod"}
-		c, err := newClients(config, a.server.inMemory(), nil, "prod")
+		c, err := newClients(config, answers.Transport{RoundTripper: a.server.inMemory(), Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
 // reloadInterval is the interval at which a kubeconfig is read again.
@@ -28,9 +28,8 @@ var errNoBridges = errors.New("the cluster is asked through its bridges, and thi
 
 // remote is a cluster that is reached through a kubeconfig, or through its bridges. Its methods may be called concurrently; run is called once.
 type remote struct {
-	cluster string
-	memory  *memory.Ledger // nil books nothing
-	path    string         // of the kubeconfig; empty with bridges
+	answers answers.Transport // of each connection, which it lacks
+	path    string            // of the kubeconfig; empty with bridges
 	load    func() (*kubeconfigFile, error)
 	whole   bool          // whether everything is read from the cluster, or its namespaces alone
 	reload  time.Duration // between two reads of the kubeconfig
@@ -184,7 +183,9 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
-	clients, err := newClients(conf.config, httpClient.Transport, r.memory, r.cluster)
+	over := r.answers
+	over.RoundTripper = httpClient.Transport
+	clients, err := newClients(conf.config, over)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}

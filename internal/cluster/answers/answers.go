@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 )
 
 // Bounds of one answer. A watch that has sent more than MaxListBytes begins again with a list.
@@ -51,7 +52,13 @@ type Transport struct {
 	// is booked there: see [Booked].
 	Memory  *memory.Ledger
 	Cluster string
+	// Work has the parts of long answers read one at a time, and Cluster rest in between; nil has them read when they come. Answers of at most
+	// readAtOnce bytes never wait, so that reviews do not wait for an honest API server longer than it takes.
+	Work *turns.Queue
 }
+
+// readAtOnce is how much of an answer is read without a turn, in bytes: more than the metadata of a namespace or a SubjectAccessReview has.
+const readAtOnce = 64 << 10
 
 // bookedKey is the key of a reservation in a context.
 type bookedKey struct{}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 )
 
 // answering is a transport with one answer, that counts the calls to close its connections.
@@ -154,6 +156,40 @@ func TestTheMetadataOfANamespaceIsAsLargeAsAnObject(t *testing.T) {
 			t.Errorf("%d bytes: %v", bytes, err)
 		}
 	}
+}
+
+// TestLongAnswersAreReadInTurns: and short ones, which reviews wait for, at once.
+func TestLongAnswersAreReadInTurns(t *testing.T) {
+	answer := func(bytes int) *answering {
+		return &answering{header: typed(mediaType), body: `"` + strings.Repeat("a", bytes-2) + `"`}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		work := turns.NewQueue()
+		done, err := work.Wait(t.Context(), "another", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := read(t, Transport{RoundTripper: answer(readAtOnce), Cluster: "c", Work: work}, ""); len(text) != readAtOnce || err != nil {
+			t.Errorf("a short answer: %d bytes, %v", len(text), err)
+		}
+		var long string
+		ended := make(chan error)
+		go func() {
+			var err error
+			long, err = read(t, Transport{RoundTripper: answer(readAtOnce + 1), Cluster: "c", Work: work}, "")
+			ended <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("a long answer was read out of turn: %v", err)
+		default:
+		}
+		done()
+		if err := <-ended; len(long) != readAtOnce+1 || err != nil {
+			t.Errorf("a long answer: %d bytes, %v", len(long), err)
+		}
+	})
 }
 
 func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {

@@ -23,6 +23,9 @@ const (
 // bound bounds the body of an answer to a request, and books it.
 func (t Transport) bound(request *http.Request, answer *http.Response) error {
 	b := &boundedBody{ReadCloser: answer.Body, most: MaxBytes, mostUnit: MaxBytes, mostParts: MaxParts, level: 1}
+	if t.Work != nil {
+		b.turn = func() (done func(), err error) { return t.Work.Wait(request.Context(), t.Cluster, true) }
+	}
 	switch {
 	case request.URL.Query().Has("watch"):
 		b.most, b.mostUnit, b.mostParts, b.watch = MaxListBytes, MaxItemBytes, MaxItemParts, true
@@ -57,6 +60,7 @@ type boundedBody struct {
 	most, mostUnit int64 // bytes: of the answer, and of a unit
 	mostParts      int   // of a unit
 	watch, list    bool
+	turn           func() (done func(), err error) // for bytes past readAtOnce; nil needs none
 
 	mu          sync.Mutex // for the reservation, which is used until closed is set
 	reservation *memory.Reservation
@@ -90,7 +94,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.err = fmt.Errorf("the answer of the API server is larger than %d bytes", b.most)
 	}
 	if b.err == nil {
-		b.err = b.count(p[:n])
+		b.err = b.countInTurn(p[:n])
 	}
 	if b.err != nil {
 		return 0, b.err
@@ -141,6 +145,19 @@ func (b *boundedBody) endUnit() {
 	keep := min(b.booked, bytesFactor*b.largest)
 	b.reservation.Shrink(b.booked - keep)
 	b.unit, b.parts, b.booked, b.kind = 0, 0, keep, kindScan{}
+}
+
+// countInTurn is count in a turn of the cluster, if the answer is long.
+func (b *boundedBody) countInTurn(p []byte) error {
+	if b.turn == nil || b.read <= readAtOnce {
+		return b.count(p)
+	}
+	done, err := b.turn()
+	if err != nil {
+		return fmt.Errorf("reading a long answer of the API server: %w", err)
+	}
+	defer done()
+	return b.count(p)
 }
 
 // count counts bytes of JSON.

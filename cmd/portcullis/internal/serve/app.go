@@ -213,7 +213,7 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	a.clusters = cluster.New(cluster.Options{
 		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,
-		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Logger: a.log,
+		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
 	})
 	return metrics.Register(a.clusters)
 }
