@@ -114,7 +114,7 @@ type abridged struct {
 	count   int      // converted objects
 }
 
-// abridge abridges a document. It leaves one that is no JSON as it is, for the error of the decoders.
+// abridge abridges a document. A document that is no JSON stays as it is, for the error of the decoders.
 func abridge(body []byte) *abridged {
 	a := &abridged{Scanner: conversion.NewScanner(body), body: body}
 	if a.Next() == '{' {

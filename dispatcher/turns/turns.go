@@ -1,5 +1,5 @@
-// Package turns has work that others cause wait for its turn, so that reviews find a processor: one call works at a time, and whoever causes the work
-// rests in between. Go runs goroutines in the order in which they became ready, so that a review waits for all work that became ready before it.
+// Package turns has work beside reviews wait for its turn, so that reviews find a processor: one call works at a time, and each holder rests in between.
+// Go runs goroutines in the order in which they became ready, so that a review waits for all work that became ready before it.
 package turns
 
 import (

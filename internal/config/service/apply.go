@@ -41,7 +41,7 @@ func (s *Service) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv
 	return s.apply(ctx, r, caller.Name(), s.rests(caller), func(st *storedState) access { return st.accessOf(caller, s.o.Operators) })
 }
 
-// apply is Apply for a caller with access, who may have to rest.
+// apply is Apply for a caller with access, and with rest or without.
 func (s *Service) apply(
 	ctx context.Context, r *configv1.ApplyRequest, caller string, rests bool, accessIn func(*storedState) access,
 ) (*configv1.ApplyResponse, error) {
