@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
@@ -129,7 +130,7 @@ func BenchmarkObservation(b *testing.B) {
 				defer func() { _ = provider.Shutdown(context.WithoutCancel(b.Context())) }()
 				d := r.dispatcher(b, atOnce{&admissionv1.AdmissionResponse{Allowed: true}}, func(o *dispatcher.Options) {
 					if kept.records {
-						o.Latencies, o.Slow = latency.NewRecorder(0), dispatcher.DefaultSlow
+						o.Latencies, o.Slow = latency.NewRecorder(0), observe.DefaultSlow
 					}
 					if kept.sampled >= 0 {
 						o.TracerProvider, o.KeptTraces = provider, provider

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -27,13 +27,12 @@ func (d *Dispatcher) bypass(span trace.Span, snapshot *match.Snapshot, r *review
 	if kind == "" {
 		return review.Answer{}, false
 	}
-	d.metrics.bypassed.WithLabelValues(d.metrics.clusterLabel(r.Admission.GetCluster()), kind).Inc()
-	span.SetAttributes(attribute.String("portcullis.bypass", kind))
+	d.observer.Bypassed(span, r.Admission.GetCluster(), kind)
 	answer := review.Answer{
 		Response: &admissionv1.AdmissionResponse{
 			Uid: r.Admission.GetUid(), Allowed: true,
 			AuditAnnotations: map[string]string{
-				chain.AuditRevision: snapshot.Revision(), AuditBypass: cut(kind+": "+name, maxBypassAudit),
+				chain.AuditRevision: snapshot.Revision(), AuditBypass: observe.Cut(kind+": "+name, maxBypassAudit),
 			},
 		},
 		Object: r.Admission.GetObject().GetRaw(), Revision: snapshot.Revision(),

@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 )
@@ -100,14 +101,11 @@ type Options struct {
 // Dispatcher judges reviews.
 type Dispatcher struct {
 	options       Options // only Capacity, TracerProvider and Metrics may be nil
+	observer      *observe.Observer
 	shadows       *shadows
 	speculator    *speculator
 	reinvocations *reinvocationCache
 	entries       entries
-	metrics       *instrumentation
-	failures      *logLimit[failureKey]
-	slow          *logLimit[string] // by cluster
-	records       records
 }
 
 // New makes a dispatcher. It does no I/O.
@@ -125,7 +123,9 @@ func New(o Options) (*Dispatcher, error) {
 		o.Codec = func(a conversion.Allowance) chain.Codec { return conversion.Raw{Allowance: a} }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	metrics, err := newInstrumentation(o.Metrics, o.TracerProvider)
+	observer, err := observe.New(observe.Options{
+		TracerProvider: o.TracerProvider, KeptTraces: o.KeptTraces, Metrics: o.Metrics, Latencies: o.Latencies, Slow: o.Slow, Shadows: o.Shadows, Logger: o.Logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
@@ -133,10 +133,8 @@ func New(o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
-	metrics.kept = newKeptTraces(o.KeptTraces, o.Slow)
 	return &Dispatcher{
-		options: o, shadows: shadows, speculator: &speculator{capacity: o.Capacity},
-		reinvocations: newReinvocationCache(), metrics: metrics, failures: newLogLimit[failureKey](), slow: newLogLimit[string](),
+		options: o, observer: observer, shadows: shadows, speculator: &speculator{capacity: o.Capacity}, reinvocations: newReinvocationCache(),
 	}, nil
 }
 
@@ -147,7 +145,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	gone, begun := ctx.Done(), time.Now()
 	due := &bounded{Context: ctx, deadline: dueBy(ctx, begun, r)}
 	defer due.release()
-	ctx, span := d.metrics.beginReview(due, r)
+	ctx, span := d.observer.Begin(due, r)
 	var snapshot *match.Snapshot // nil until Acquire has returned
 	defer func() {
 		if p := recover(); p != nil {
@@ -158,16 +156,12 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		if o := answer.Outcome(); err == nil && o != review.OutcomeAllowed {
 			answer.Response.AuditAnnotations[review.AuditOutcome] = string(o)
 		}
-		d.metrics.endReview(span, r, answer, err, time.Since(begun))
-		if snapshot == nil {
-			d.recordRefused(ctx, span, r, begun)
-			d.metrics.keepRefused(ctx, r, begun, err)
-		}
+		d.observer.End(ctx, &observe.Report{Request: r, Span: span, Snapshot: snapshot, Begun: begun, Ended: time.Now(), Answer: answer, Err: err})
 	}()
 	var stale string
 	snapshot, stale, err = d.options.Snapshots.Acquire(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())
 	held := time.Since(begun)
-	phasesOf(span).end(phaseHeld)
+	observe.PhasesOf(span).End(observe.PhaseHeld)
 	if err != nil {
 		return review.Answer{}, fmt.Errorf("no fresh configuration: %w", err)
 	}
@@ -196,7 +190,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		begun: time.Now().Add(-held), held: held, lookups: bounded{Context: ctx, deadline: deadline},
 	}
 	x.reviewContext.init(&x.lookups, r, d.clusterOf(r), snapshot.Bypass(r.Admission.GetCluster()))
-	x.reviewContext.cluster.phases = phasesOf(x.span)
+	x.reviewContext.cluster.phases = observe.PhasesOf(x.span)
 	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
 	x.results.init(len(x.hooks), !validates)
 	x.calls = make([]callState, 0, len(x.hooks))
@@ -219,7 +213,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	x.readInitializers(&options)
 	x.changeRates = d.speculator.ratesOf(snapshot)
 	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
-	options.Codec = x.phases().traced(d.options.Codec(allowance{&x.lookups, r.Reservation}))
+	options.Codec = x.phases().Traced(d.options.Codec(allowance{&x.lookups, r.Reservation}))
 	x.machine = chain.NewMutate(options)
 	return x
 }

@@ -108,25 +108,12 @@ func (s *clusterEntry) compare(cluster string, latest *entryUse, with *match.Sna
 // any goroutine.
 func (d *Dispatcher) UpdateClusters(names []string) {
 	d.entries.keep(names)
-	d.metrics.clusters.Update(names)
-	if d.options.Latencies != nil {
-		d.options.Latencies.Keep(names)
-	}
-	if d.options.Shadows != nil {
-		d.options.Shadows.Keep(names)
-	}
+	d.observer.UpdateClusters(names)
 }
 
 // Update makes the configuration in force known before a review uses it: it begins the metric series of its hooks, and ends the series of all others.
 // Calls of Update are made in order, from any goroutine.
-func (d *Dispatcher) Update(s *match.Snapshot) {
-	all := make([]hookLabels, 0, len(s.Hooks()))
-	for _, h := range s.Hooks() {
-		all = append(all, labelsOf(h))
-	}
-	d.metrics.hooks.Update(all)
-	d.metrics.beginModes(s.Hooks())
-}
+func (d *Dispatcher) Update(s *match.Snapshot) { d.observer.Update(s.Hooks()) }
 
 // EntryDrifts returns, by name, the clusters whose reviews came by an entry within EntryMemory, and how their entries differ
 // from those that would be generated from a snapshot; none for a nil snapshot. It may be called from any goroutine.

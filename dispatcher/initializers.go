@@ -63,14 +63,6 @@ var errNoStager = errors.New("objects can be staged only in etcd, and this dispa
 // Stage implements [Stager].
 func (noStager) Stage(*review.Request) (Hold, error) { return nil, errNoStager }
 
-// backendOf returns the backend of a hook.
-func (x *run) backendOf(h *match.Hook) review.Backend {
-	if h.Initializes() {
-		return initializers{x}
-	}
-	return x.dispatcher.backendOf(h)
-}
-
 // initializers is the [review.Backend] of the initializers of one review: it stages the object, and calls the hosts of an initializer over
 // streams if its route has a stream.
 type initializers struct{ run *run }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -26,7 +27,7 @@ func keeping(t *testing.T, sampler trace.Sampler, took time.Duration, result rev
 	t.Helper()
 	spans, s := tracetest.NewSpanRecorder(), static{snapshot: compile(t, []hook{{name: "x.test.dev"}}, nil)}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: s, Clusters: s, Slow: dispatcher.DefaultSlow,
+		Snapshots: s, Clusters: s, Slow: observe.DefaultSlow,
 		TracerProvider: trace.NewTracerProvider(trace.WithSampler(sampler)), KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
 		Streams: start(func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 			time.AfterFunc(took, func() { done(0, result) })
@@ -60,7 +61,7 @@ func TestSlowAndFailedReviewsAreKeptThoughTheirTraceIsNotSampled(t *testing.T) {
 		"a failed one": {never, time.Millisecond, review.Fail(review.FailureLost, "lost"), []string{
 			"call x.test.dev 0s, end 1ms", "review validate 0s, held 0s, end 1ms",
 		}, "failed", codes.Error},
-		"but none that is fast":                      {never, dispatcher.DefaultSlow - 1, allow, nil, "", codes.Unset},
+		"but none that is fast":                      {never, observe.DefaultSlow - 1, allow, nil, "", codes.Unset},
 		"but none that is denied":                    {never, time.Millisecond, deny, nil, "", codes.Unset},
 		"but none whose trace is sampled, and there": {always, 600 * time.Millisecond, allow, nil, "", codes.Unset},
 	} {
@@ -136,8 +137,8 @@ func TestAClusterHasItsPartOfTheReviewsThatAreKept(t *testing.T) {
 			}
 			return (len(spans.Ended()) - before) / 2 // a review and a call
 		}
-		if n := kept("noisy", 3*dispatcher.MaxKeptTraces); n != dispatcher.MaxKeptTraces {
-			t.Errorf("%d reviews are kept in one second, want %d", n, dispatcher.MaxKeptTraces)
+		if n := kept("noisy", 3*observe.MaxKeptTraces); n != observe.MaxKeptTraces {
+			t.Errorf("%d reviews are kept in one second, want %d", n, observe.MaxKeptTraces)
 		}
 		if n := kept("other", 1); n != 1 {
 			t.Error("a cluster has taken the part of another one")

@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -149,7 +150,7 @@ type cluster struct {
 	match.Cluster
 
 	request   *review.Request
-	phases    phases // of the review; none in shadow calls
+	phases    observe.Phases // of the review; none in shadow calls
 	namespace namespace
 	memoryErr error // the last refusal by Grow that a retry may help
 }
@@ -180,7 +181,7 @@ func (c *cluster) Convert(ctx context.Context, object []byte, to schema.GroupVer
 		return nil, err
 	}
 	defer c.request.Reservation.Shrink(n)
-	defer c.phases.end(phaseConverted)
+	defer c.phases.End(observe.PhaseConverted)
 	converted, err := c.Cluster.Convert(ctx, object, to)
 	if err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func (c *cluster) Default(ctx context.Context, kind schema.GroupVersionKind, obj
 		return nil, err
 	}
 	defer func() { c.request.Reservation.Shrink(n) }()
-	defer c.phases.end(phaseDefaulted)
+	defer c.phases.End(observe.PhaseDefaulted)
 	return c.Cluster.Default(ctx, kind, object, func(bytes int64) error {
 		err := c.request.Reservation.Grow(bytes)
 		if err == nil {
@@ -223,7 +224,7 @@ func (c *cluster) NamespaceLabels(ctx context.Context, name string) (map[string]
 	if n := &c.namespace; !n.found || n.name != name {
 		n.found, n.name = true, name
 		n.labels, n.err = c.Cluster.NamespaceLabels(ctx, name)
-		c.phases.end(phaseLookedUp)
+		c.phases.End(observe.PhaseLookedUp)
 	}
 	return c.namespace.labels, c.namespace.err
 }

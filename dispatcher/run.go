@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
@@ -127,7 +128,7 @@ func (x *run) runMachine(ctx context.Context, gone <-chan struct{}) (review.Answ
 	for over := error(nil); ; {
 		start, cancel := x.machine.Next(time.Now())
 		if len(start) > 0 || len(x.calls) == 0 {
-			x.phases().end(phaseMatched)
+			x.phases().End(observe.PhaseMatched)
 		}
 		for _, id := range cancel {
 			x.cancelCall(id)
@@ -216,13 +217,17 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 	set := &review.CallSet{Request: v.message, Body: v.body, Reservation: x.request.Reservation, Calls: make([]review.Call, len(calls))}
 	begun := time.Now()
 	for i, c := range calls {
-		span := x.dispatcher.metrics.beginCall(ctx, x.span, x.request, c.Call)
+		span := x.dispatcher.observer.BeginCall(ctx, x.span, x.request, c.Call)
 		set.Calls[i] = c.Call
 		set.Calls[i].Span = span.SpanContext()
 		x.addCall(c.ID, callState{index: i, begun: begun, span: span})
 	}
 	x.results.addCalls(len(calls))
-	cancel := x.backendOf(calls[0].Hook).Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
+	backend := x.dispatcher.backendOf(calls[0].Hook)
+	if calls[0].Hook.Initializes() {
+		backend = initializers{x}
+	}
+	cancel := backend.Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {
 		x.calls[c.ID].cancel = cancel
 	}
@@ -245,13 +250,13 @@ func (x *run) versionFor(c chain.Start) *versionedRequest {
 	return x.versions
 }
 
-func (x *run) phases() phases { return x.reviewContext.cluster.phases }
+func (x *run) phases() observe.Phases { return x.reviewContext.cluster.phases }
 
 func (x *run) encode(v *versionedRequest) {
 	if v.body.Len() == 0 {
 		v.body = wire.EncodeBody(v.message, x.span.SpanContext())
-		x.dispatcher.metrics.countEncoding(v.body.Len())
-		x.phases().end(phaseEncoded)
+		x.dispatcher.observer.Encoded(v.body.Len())
+		x.phases().End(observe.PhaseEncoded)
 	}
 }
 
@@ -288,6 +293,27 @@ func (x *run) spent(id int) review.Timing {
 func (x *run) cancelOutstanding() {
 	for id := range x.calls {
 		x.cancelCall(id)
+	}
+}
+
+// report hands the review to the observer once it is over, and learns the change rates of its hooks.
+func (x *run) report(ctx context.Context) {
+	answer, judged := x.machine.Answer()
+	r := x.dispatcher.observer.NewReport()
+	r.Request, r.Span, r.Snapshot, r.Answer = x.request, x.span, x.snapshot, answer
+	r.Begun, r.Held, r.Due, r.FailsOpen = x.begun, x.held, x.lookups.deadline, x.reviewContext.attributes.FailsOpen()
+	for o := range x.machine.Outcomes().All {
+		c := observe.Call{Outcome: o}
+		if o.ID < len(x.calls) {
+			made := &x.calls[o.ID]
+			c.Begun, c.Ended, c.Recorded = made.begun, made.ended, made.span
+		}
+		r.Calls = append(r.Calls, c)
+		x.changeRates.learnOutcome(o)
+	}
+	r.Ended = time.Now()
+	if slow := x.dispatcher.observer.Add(ctx, r); slow != "" && judged {
+		answer.Response.AuditAnnotations[observe.AuditSlow+match.StageName(x.request.Stage)] = slow
 	}
 }
 

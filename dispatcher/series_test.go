@@ -9,7 +9,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
@@ -103,13 +103,13 @@ func TestSeriesAreThereBeforeTheirFirstEvent(t *testing.T) {
 
 func TestTheNumberOfHooksAndClustersWithSeriesIsBounded(t *testing.T) {
 	var hooks []hook
-	for i := range dispatcher.MaxHookSeries + 1 {
+	for i := range observe.MaxHookSeries + 1 {
 		hooks = append(hooks, hook{name: fmt.Sprintf("h%04d.test.dev", i)})
 	}
 	all := compile(t, hooks, nil)
 	w := watch(t, all, verdictThatAllows())
 	w.dispatcher.Update(all)
-	clusters := make([]string, dispatcher.MaxClusterSeries+2)
+	clusters := make([]string, observe.MaxClusterSeries+2)
 	for i := range clusters {
 		clusters[i] = fmt.Sprintf("c%04d", i)
 	}
@@ -119,7 +119,7 @@ func TestTheNumberOfHooksAndClustersWithSeriesIsBounded(t *testing.T) {
 	if _, err := w.dispatcher.Review(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if got := hooksSeen(t, w); len(got) != dispatcher.MaxHookSeries+1 || got[0] != series.Other {
+	if got := hooksSeen(t, w); len(got) != observe.MaxHookSeries+1 || got[0] != series.Other {
 		t.Errorf("series of %d hooks, the first is %s", len(got), got[0])
 	}
 	f := families(t, w.metrics)

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
@@ -27,11 +26,6 @@ const (
 	// MaxShadowBytes is the memory of their reviews, each counted once for each call: the size of its reservation, or the
 	// size of its objects if that is larger. The bound leaves memory to reviews that decide.
 	MaxShadowBytes = 32 << 20
-)
-
-const (
-	// maxShadowReason is the most bytes of a shadow hook's denial that a span shows.
-	maxShadowReason = 1024
 )
 
 // shadows holds the shadow calls in flight. They may end later than the review that started them. All methods may be called
@@ -151,14 +145,14 @@ func (x *run) startShadows(ctx context.Context, v *versionedRequest, calls []cha
 	version := *v
 	for _, c := range calls {
 		s := &shadowCall{Start: c, dispatcher: d, request: x.request, version: &version, bytes: bytes}
-		s.callState = callState{begun: time.Now(), span: d.metrics.beginCall(ctx, x.span, x.request, c.Call)}
+		s.callState = callState{begun: time.Now(), span: d.observer.BeginCall(ctx, x.span, x.request, c.Call)}
 		s.Deadline, s.Span = s.begun.Add(c.Hook.Timeout), s.span.SpanContext()
 		own, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.Deadline)
 		s.cancelContext = cancel
 		s.awaited = x.await(c.ID)
 		if !d.hasSpareReplica(c.Hook, x.request) || !d.shadows.addShadow(s) {
 			cancel()
-			s.record(ctx, shadow.Dropped, chain.Outcome{Reason: "a limit of calls in shadow was reached"})
+			s.record(ctx, shadow.Dropped, chain.Outcome{Call: s.Call, Reason: "a limit of calls in shadow was reached"})
 			s.awaited.end()
 			continue
 		}
@@ -181,7 +175,8 @@ func (s *shadowCall) run(ctx context.Context) {
 	}
 	r := s.awaitResult(ctx, results)
 	s.ended = r.at
-	s.report(ctx, chain.EvaluateShadow(s.Hook, r.result))
+	o := chain.EvaluateShadow(s.Hook, r.result)
+	s.record(ctx, shadowOutcome(o), o)
 }
 
 // startCall makes the call if the hook applies, and reports whether it does not. Matching the hook and converting the object
@@ -250,32 +245,17 @@ func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Deci
 // that it is not exported.
 func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) {
 	if err == nil {
-		l := s.dispatcher.metrics.labels(s.Hook)
-		s.dispatcher.metrics.skipped.WithLabelValues(l.name, l.kind, d.Skip).Inc()
+		s.dispatcher.observer.SkipShadow(s.Hook, d.Skip)
 		s.awaited.set(chain.Skipped.String(), chain.Outcome{Reason: d.Skip})
 		return
 	}
-	s.record(ctx, shadow.Failed, chain.Outcome{Reason: err.Error()})
+	s.record(ctx, shadow.Failed, chain.Outcome{Call: s.Call, Reason: err.Error()})
 }
 
-// report writes the outcome to the metrics, the span, the debug log and the records of hooks in shadow.
-func (s *shadowCall) report(ctx context.Context, o chain.Outcome) {
-	metrics, outcome := s.dispatcher.metrics, shadowOutcome(o)
-	l := metrics.labels(s.Hook)
-	switch outcome {
-	case shadow.Failed:
-		metrics.failures.WithLabelValues(l.name, l.kind, o.Failure.Kind.String()).Inc()
-	case shadow.Denied:
-		s.span.SetAttributes(attribute.String("portcullis.denial", cut(o.Reason, maxShadowReason)))
-	case shadow.Allowed, shadow.Patched, shadow.Dropped:
-	}
-	if outcome != shadow.Dropped {
-		_, operation := operationLabel(s.request.Admission.GetOperation())
-		observe(metrics.durations.WithLabelValues(l.name, l.kind, operation, "false"), s.duration(), exemplarOf(s.span))
-	}
-	s.span.SetAttributes(attribute.Bool("portcullis.shadow", true))
-	metrics.endCall(&s.callState, o)
-	s.record(ctx, outcome, o)
+// record hands the outcome of the hook to the observer and to a review that waits.
+func (s *shadowCall) record(ctx context.Context, outcome shadow.Outcome, o chain.Outcome) {
+	s.dispatcher.observer.AddShadow(ctx, s.request, outcome, &observe.Call{Outcome: o, Begun: s.begun, Ended: s.ended, Recorded: s.span})
+	s.awaited.set(string(outcome), o)
 }
 
 // shadowOutcome classifies the outcome of a shadow call.
@@ -296,13 +276,6 @@ func shadowOutcome(o chain.Outcome) shadow.Outcome {
 // notStarted reports whether a call was cancelled, or refused for overload before it started.
 func notStarted(f *review.Failure) bool {
 	return f.Kind == review.FailureCancelled || f.Kind == review.FailureOverload && f.NotStarted
-}
-
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
 }
 
 // recoverShadow is deferred around shadow calls: a panic there is logged and ends nothing else.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -205,7 +206,7 @@ func TestTheAnnotationOfASlowReviewIsBounded(t *testing.T) {
 			Hooks []any `json:"hooks"`
 			More  int   `json:"more"`
 		}
-		note := a.Response.GetAuditAnnotations()[dispatcher.AuditSlow+"validate"]
+		note := a.Response.GetAuditAnnotations()[observe.AuditSlow+"validate"]
 		if err := json.Unmarshal([]byte(note), &said); err != nil || len(note) > 2<<10 || len(said.Hooks) == 0 || len(said.Hooks)+said.More != 100 {
 			t.Errorf("%d bytes, %d hooks and %d more: %v", len(note), len(said.Hooks), said.More, err)
 		}

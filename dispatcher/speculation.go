@@ -120,22 +120,3 @@ func (r *changeRates) rarelyChange(behind []*match.Hook) bool {
 	}
 	return true
 }
-
-// Outcomes of speculative calls in portcullis_hook_speculation_total.
-const (
-	speculationCounted   = "counted"   // the verdict counted at the hook's turn
-	speculationDiscarded = "discarded" // another hook changed the object, or ended the review
-	speculationFailed    = "failed"    // no verdict: the hook was called again if its turn came
-)
-
-func (i *instrumentation) countSpeculation(o chain.Outcome) {
-	outcome := speculationCounted
-	switch {
-	case o.Effect == chain.Discarded && o.Failure != nil:
-		outcome = speculationFailed
-	case o.Effect == chain.Discarded, o.Effect == chain.Undecided:
-		outcome = speculationDiscarded
-	}
-	l := i.labels(o.Hook)
-	i.speculations.WithLabelValues(l.name, l.kind, outcome).Inc()
-}

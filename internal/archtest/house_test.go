@@ -42,7 +42,7 @@ func layerEdges() []archtest.Edges {
 			Reason:   "the dispatcher owns the interfaces that the shells implement; cmd wires them",
 		},
 		{
-			From:     []string{"./dispatcher", "./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/review/..."},
+			From:     []string{"./dispatcher", "./dispatcher/match/...", "./dispatcher/chain/...", "./dispatcher/observe/...", "./dispatcher/review/..."},
 			Deny:     []string{"./dispatcher/session/..."},
 			Indirect: true,
 			Reason:   "how hosts are reached is behind review.Backend",
@@ -62,12 +62,12 @@ func layerEdges() []archtest.Edges {
 		{
 			From: []string{
 				"./dispatcher/chain/...", "./dispatcher/fairqueue/...", "./dispatcher/latency/...", "./dispatcher/match/...", "./dispatcher/memory/...",
-				"./dispatcher/periods/...", "./dispatcher/review/...", "./dispatcher/session/...", "./dispatcher/shadow/...", "./bridge/outbound/...",
-				"./internal/inprocess",
+				"./dispatcher/observe/...", "./dispatcher/periods/...", "./dispatcher/review/...", "./dispatcher/session/...", "./dispatcher/shadow/...",
+				"./bridge/outbound/...", "./internal/inprocess",
 			},
 			Deny:     []string{"./dispatcher"},
 			Indirect: true,
-			Reason:   "the cores and the backends stand below the dispatcher that drives them: they share dispatcher/review",
+			Reason:   "the cores, the backends and the observer stand below the dispatcher that drives them: they share dispatcher/review",
 		},
 		{
 			From:     []string{"./dispatcher/match/...", "./dispatcher/review/..."},

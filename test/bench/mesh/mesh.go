@@ -23,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -181,7 +182,7 @@ func (m *Mesh) wire(o Options) error {
 	}
 	edge := bridge.Options{Authorize: authorize, Registerer: metrics}
 	if o.Observation != NoRecords {
-		judging.Latencies, judging.Shadows, judging.Slow = latency.NewRecorder(0), shadow.NewRecorder(0), dispatcher.DefaultSlow
+		judging.Latencies, judging.Shadows, judging.Slow = latency.NewRecorder(0), shadow.NewRecorder(0), observe.DefaultSlow
 	}
 	if m.traces != nil {
 		judging.TracerProvider, judging.KeptTraces, edge.TracerProvider = m.traces.sampled, m.traces.kept, m.traces.sampled

@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/bridge/upstream"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
@@ -119,7 +119,7 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", 0, "most bytes that reviews hold at a time (default: 256 MiB)")
-	f.DurationVar(&c.slow, "slow", dispatcher.DefaultSlow,
+	f.DurationVar(&c.slow, "slow", observe.DefaultSlow,
 		"log a review that takes so long, with the part of that which was at the bridge; 0 turns that off")
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")

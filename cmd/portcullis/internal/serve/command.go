@@ -13,7 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/internal/cluster"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
@@ -230,7 +230,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	f.DurationVar(&c.stopDelay, "stop-delay", 5*time.Second, "how long to serve on after SIGTERM, unready")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long reviews in flight may take after that")
 	f.BoolVar(&c.reflection, "reflection", false, "let gRPC clients on --listen-hosts ask for the services")
-	f.DurationVar(&c.slow, "slow", dispatcher.DefaultSlow,
+	f.DurationVar(&c.slow, "slow", observe.DefaultSlow,
 		"log a review that takes so long, and note it in the audit log, with where its time went; 0 turns that off")
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -78,7 +78,7 @@ there is no other host, and no configuration but the cluster that reviews come f
 				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin, profiles: profiles,
 				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
 				webhooks:     webhooks,
-				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second, slow: dispatcher.DefaultSlow,
+				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second, slow: observe.DefaultSlow,
 				logFormat: "text", logLevel: logLevel,
 			})
 		},

@@ -1,4 +1,4 @@
-package dispatcher
+package observe
 
 import (
 	"context"
@@ -75,39 +75,36 @@ func (k *keptTraces) start(ctx context.Context, r *review.Request, begun time.Ti
 	return ctx, span //nolint:spancheck // endKept ends it
 }
 
-// keepTrace makes the spans of the review, which ended then, and of its calls, if they are to be kept.
-func (x *run) keepTrace(ctx context.Context, ended time.Time) {
-	i := x.dispatcher.metrics
-	answer, judged := x.machine.Answer()
-	why := i.kept.why(ctx, x.request.Admission.GetCluster(), answer.Failed || !judged, x.begun, ended)
+// keepTrace makes the spans of a review that is over, and of its calls, if they are to be kept.
+func (x *Observer) keepTrace(ctx context.Context, r *Report) {
+	judged := r.Answer.Response != nil
+	why := x.kept.why(ctx, r.Request.Admission.GetCluster(), r.Answer.Failed || !judged, r.Begun, r.Ended)
 	if why == "" {
 		return
 	}
-	ctx, span := i.kept.start(ctx, x.request, x.begun, why)
-	span.AddEvent(phaseHeld, trace.WithTimestamp(x.begun.Add(x.held)))
-	for o := range x.machine.Outcomes().All {
-		if o.Mode != review.Shadow && o.ID < len(x.calls) && x.calls[o.ID].started() {
-			c := x.calls[o.ID]
-			c.span = startCall(ctx, i.kept.tracer, x.request, o.Call, c.begun)
-			i.endCall(&c, o)
+	ctx, span := x.kept.start(ctx, r.Request, r.Begun, why)
+	span.AddEvent(PhaseHeld, trace.WithTimestamp(r.Begun.Add(r.Held)))
+	for _, c := range r.Calls {
+		if c.Mode != review.Shadow && c.made() {
+			c.Recorded = startCall(ctx, x.kept.tracer, r.Request, c.Call, c.Begun)
+			endCall(&c)
 		}
 	}
 	outcome := review.OutcomeRefused
 	if judged {
-		outcome = answer.Outcome()
+		outcome = r.Answer.Outcome()
 	}
-	endKept(span, outcome, answer.Response.GetStatus().GetMessage(), why == keptFailed, ended)
+	endKept(span, outcome, r.Answer.Response.GetStatus().GetMessage(), why == keptFailed, r.Ended)
 }
 
 // keepRefused makes the span of a review for which there was no configuration, if it is to be kept.
-func (i *instrumentation) keepRefused(ctx context.Context, r *review.Request, begun time.Time, err error) {
-	ended := time.Now()
-	if err == nil {
+func (x *Observer) keepRefused(ctx context.Context, r *Report) {
+	if r.Err == nil {
 		return
 	}
-	if why := i.kept.why(ctx, r.Admission.GetCluster(), true, begun, ended); why != "" {
-		_, span := i.kept.start(ctx, r, begun, why)
-		endKept(span, review.OutcomeRefused, err.Error(), true, ended)
+	if why := x.kept.why(ctx, r.Request.Admission.GetCluster(), true, r.Begun, r.Ended); why != "" {
+		_, span := x.kept.start(ctx, r.Request, r.Begun, why)
+		endKept(span, review.OutcomeRefused, r.Err.Error(), true, r.Ended)
 	}
 }
 

@@ -1,4 +1,4 @@
-package dispatcher
+package observe
 
 import (
 	"context"
@@ -34,32 +34,32 @@ const (
 
 // Phases of a review and of a call, as events of their spans. An event is at the end of its phase.
 const (
-	phaseHeld      = "held"      // for a fresh configuration
-	phaseLookedUp  = "looked up" // the namespace, in the cluster
-	phaseConverted = "converted" // an object, into the version of a hook or back
-	phaseMatched   = "matched"
-	phaseEncoded   = "encoded" // the request, for hosts
+	PhaseHeld      = "held"      // for a fresh configuration
+	PhaseLookedUp  = "looked up" // the namespace, in the cluster
+	PhaseConverted = "converted" // an object, into the version of a hook or back
+	PhaseMatched   = "matched"
+	PhaseEncoded   = "encoded" // the request, for hosts
 	phaseApplied   = "applied" // the patch of a hook
-	phaseDefaulted = "defaulted"
+	PhaseDefaulted = "defaulted"
 	phaseCompared  = "compared" // the object before and after all hooks
 	phaseSent      = "sent"
 	phaseReceived  = "received"
 	phaseStaged    = "staged"
 )
 
-// phases adds the phases of a review to its span. The zero value adds nothing.
-type phases struct{ span trace.Span }
+// Phases adds the ends of phases to the span of a review. The zero value adds nothing.
+type Phases struct{ span trace.Span }
 
-// phasesOf returns the phases of a review by its span, if that is recorded.
-func phasesOf(span trace.Span) phases {
+// PhasesOf returns the phases of a review by its span, if that is recorded.
+func PhasesOf(span trace.Span) Phases {
 	if span.IsRecording() {
-		return phases{span}
+		return Phases{span}
 	}
-	return phases{}
+	return Phases{}
 }
 
-// end adds the end of a phase.
-func (p phases) end(phase string) {
+// End adds the end of a phase.
+func (p Phases) End(phase string) {
 	if p.span != nil {
 		p.span.AddEvent(phase)
 	}
@@ -69,35 +69,35 @@ func (p phases) end(phase string) {
 type tracedCodec struct {
 	chain.Codec
 
-	phases phases
+	phases Phases
 }
 
 // Apply implements [chain.Codec].
 func (c tracedCodec) Apply(object, patch []byte) (after []byte, changed bool, err error) {
-	defer c.phases.end(phaseApplied)
+	defer c.phases.End(phaseApplied)
 	return c.Codec.Apply(object, patch)
 }
 
 // Diff implements [chain.Codec].
 func (c tracedCodec) Diff(before, after []byte) ([]byte, error) {
-	defer c.phases.end(phaseCompared)
+	defer c.phases.End(phaseCompared)
 	return c.Codec.Diff(before, after)
 }
 
-// traced returns a codec that adds phases, or the codec itself if there is nothing to add to.
-func (p phases) traced(c chain.Codec) chain.Codec {
+// Traced returns a codec that adds phases, or the codec itself if there is nothing to add to.
+func (p Phases) Traced(c chain.Codec) chain.Codec {
 	if p.span == nil {
 		return c
 	}
 	return tracedCodec{c, p}
 }
 
-// beginReview starts the span of a review. Below a span of this process that its sampler has left out there is none: the one in ctx is returned.
-func (i *instrumentation) beginReview(ctx context.Context, r *review.Request) (context.Context, trace.Span) {
+// Begin starts the span of a review. Below a span of this process that its sampler has left out there is none: the one in ctx is returned.
+func (x *Observer) Begin(ctx context.Context, r *review.Request) (context.Context, trace.Span) {
 	if above := trace.SpanFromContext(ctx); leftOut(above) {
 		return ctx, above
 	}
-	ctx, span := i.tracer.Start(ctx, reviewSpan(r.Stage))
+	ctx, span := x.tracer.Start(ctx, reviewSpan(r.Stage))
 	if span.IsRecording() {
 		span.SetAttributes(reviewAttributes(r)...)
 	}
@@ -133,18 +133,18 @@ func reviewSpan(s admissionv1.Stage) string {
 func reviewAttributes(r *review.Request) []attribute.KeyValue {
 	a := r.Admission
 	attributes := []attribute.KeyValue{
-		semconv.K8SClusterName(cut(a.GetCluster(), maxAttribute)),
+		semconv.K8SClusterName(Cut(a.GetCluster(), maxAttribute)),
 		attrStage.String(stageLabel(r.Stage)),
-		attrUID.String(cut(a.GetUid(), maxAttribute)),
-		attribute.String("portcullis.operation", cut(a.GetOperation(), maxAttribute)),
-		attribute.String("portcullis.resource", cut(resourceOf(a), maxAttribute)),
-		attribute.String("k8s.object.kind", cut(a.GetKind().GetKind(), maxAttribute)),
+		attrUID.String(Cut(a.GetUid(), maxAttribute)),
+		attribute.String("portcullis.operation", Cut(a.GetOperation(), maxAttribute)),
+		attribute.String("portcullis.resource", Cut(resourceOf(a), maxAttribute)),
+		attribute.String("k8s.object.kind", Cut(a.GetKind().GetKind(), maxAttribute)),
 	}
 	if a.GetNamespace() != "" {
-		attributes = append(attributes, semconv.K8SNamespaceName(cut(a.GetNamespace(), maxAttribute)))
+		attributes = append(attributes, semconv.K8SNamespaceName(Cut(a.GetNamespace(), maxAttribute)))
 	}
 	if name := objectName(a); name != "" {
-		attributes = append(attributes, attribute.String("k8s.object.name", cut(name, maxAttribute)))
+		attributes = append(attributes, attribute.String("k8s.object.name", Cut(name, maxAttribute)))
 	}
 	return attributes
 }
@@ -161,17 +161,17 @@ func resourceOf(a *admissionv1.AdmissionRequest) string {
 	return resource
 }
 
-// beginCall starts the span of a call, unless the span of the review is not recorded.
-func (i *instrumentation) beginCall(ctx context.Context, parent trace.Span, r *review.Request, c review.Call) trace.Span {
+// BeginCall starts the span of a call, unless the span of the review is not recorded.
+func (x *Observer) BeginCall(ctx context.Context, parent trace.Span, r *review.Request, c review.Call) trace.Span {
 	if !parent.IsRecording() {
 		return noop.Span{}
 	}
-	return startCall(ctx, i.tracer, r, c, time.Now())
+	return startCall(ctx, x.tracer, r, c, time.Now())
 }
 
 func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c review.Call, begun time.Time) trace.Span {
 	attributes := []attribute.KeyValue{
-		semconv.K8SClusterName(cut(r.Admission.GetCluster(), maxAttribute)),
+		semconv.K8SClusterName(Cut(r.Admission.GetCluster(), maxAttribute)),
 		attrHook.String(c.Hook.ID.Name),
 		attribute.String("portcullis.configuration", c.Hook.ID.Configuration),
 		attribute.Int("portcullis.round", int(c.Round)),
@@ -185,29 +185,29 @@ func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c re
 }
 
 // endCall ends the span of a call, if it is recorded, with its outcome and its phases.
-func (i *instrumentation) endCall(c *callState, o chain.Outcome) {
-	if !c.span.IsRecording() {
+func endCall(c *Call) {
+	if !c.Recorded.IsRecording() {
 		return
 	}
-	attributes := append(make([]attribute.KeyValue, 0, endAttributes), attribute.String(attrOutcome, spanOutcome(o)))
+	attributes := append(make([]attribute.KeyValue, 0, endAttributes), attribute.String(attrOutcome, spanOutcome(c.Outcome)))
 	switch {
-	case o.Timing.Instance != "":
-		sent := c.begun.Add(o.Timing.Queued)
-		c.span.AddEvent(phaseSent, trace.WithTimestamp(sent))
-		c.span.AddEvent(phaseReceived, trace.WithTimestamp(sent.Add(o.Timing.Wire+o.Timing.Host)))
-		attributes = appendTiming(attributes, o)
-	case o.Hook.Initializes() && o.Timing.Host > 0:
-		c.span.AddEvent(phaseStaged, trace.WithTimestamp(c.begun.Add(o.Timing.Queued)))
-		attributes = append(attributes, seconds("queue", o.Timing.Queued), seconds("controller", o.Timing.Host))
+	case c.Timing.Instance != "":
+		sent := c.Begun.Add(c.Timing.Queued)
+		c.Recorded.AddEvent(phaseSent, trace.WithTimestamp(sent))
+		c.Recorded.AddEvent(phaseReceived, trace.WithTimestamp(sent.Add(c.Timing.Wire+c.Timing.Host)))
+		attributes = appendTiming(attributes, c.Outcome)
+	case c.Hook.Initializes() && c.Timing.Host > 0:
+		c.Recorded.AddEvent(phaseStaged, trace.WithTimestamp(c.Begun.Add(c.Timing.Queued)))
+		attributes = append(attributes, seconds("queue", c.Timing.Queued), seconds("controller", c.Timing.Host))
 	}
-	if o.Failure != nil || o.Effect == chain.Refused {
-		c.span.SetStatus(codes.Error, o.Reason)
+	if c.Failure != nil || c.Effect == chain.Refused {
+		c.Recorded.SetStatus(codes.Error, c.Reason)
 	}
-	if o.Failure != nil {
-		attributes = append(attributes, semconv.ErrorTypeKey.String(o.Failure.Kind.String()))
+	if c.Failure != nil {
+		attributes = append(attributes, semconv.ErrorTypeKey.String(c.Failure.Kind.String()))
 	}
-	c.span.SetAttributes(attributes...) // once: the span doubles its room each time
-	c.span.End(trace.WithTimestamp(c.ended))
+	c.Recorded.SetAttributes(attributes...) // once: the span doubles its room each time
+	c.Recorded.End(trace.WithTimestamp(c.Ended))
 }
 
 // appendTiming appends which instance answered a call, and the parts of its time, in seconds. Of a webhook over HTTPS it is not known which part

@@ -1,4 +1,4 @@
-package dispatcher
+package observe
 
 import (
 	"sync/atomic"
@@ -34,7 +34,7 @@ type callSeries struct {
 }
 
 // seriesOf returns the cache of a snapshot. Only one is kept.
-func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
+func (i *instruments) seriesOf(s *match.Snapshot) *allowedSeries {
 	if known := i.allowed.Load(); known != nil && known.snapshot == s {
 		return known
 	}
@@ -43,7 +43,7 @@ func (i *instrumentation) seriesOf(s *match.Snapshot) *allowedSeries {
 	return made
 }
 
-func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation string) *callSeries {
+func (a *allowedSeries) seriesFor(i *instruments, h *match.Hook, operation string) *callSeries {
 	index, label := operationLabel(operation)
 	slot := &a.hooks[h.Ordinal()].calls[index]
 	if known := slot.Load(); known != nil {
@@ -62,7 +62,7 @@ func (a *allowedSeries) seriesFor(i *instrumentation, h *match.Hook, operation s
 // does not report its own time.
 type phaseSeries struct{ queue, wire, host, webhook, apply prometheus.Observer }
 
-func (a *allowedSeries) phasesFor(i *instrumentation, h *match.Hook) *phaseSeries {
+func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 	slot := &a.hooks[h.Ordinal()].phases
 	if known := slot.Load(); known != nil {
 		return known
@@ -83,21 +83,21 @@ func (a *allowedSeries) phasesFor(i *instrumentation, h *match.Hook) *phaseSerie
 }
 
 // observe records the phases of a call with a verdict.
-func (p *phaseSeries) observe(o chain.Outcome) {
-	p.queue.Observe(o.Timing.Queued.Seconds())
+func (p *phaseSeries) observe(c *Call) {
+	p.queue.Observe(c.Timing.Queued.Seconds())
 	if p.webhook != nil {
-		p.webhook.Observe(o.Timing.Wire.Seconds())
+		p.webhook.Observe(c.Timing.Wire.Seconds())
 	} else {
-		p.wire.Observe(o.Timing.Wire.Seconds())
-		p.host.Observe(o.Timing.Host.Seconds())
+		p.wire.Observe(c.Timing.Wire.Seconds())
+		p.host.Observe(c.Timing.Host.Seconds())
 	}
-	if o.Effect == chain.Patched && p.apply != nil {
-		p.apply.Observe(o.Applying.Seconds())
+	if c.Effect == chain.Patched && p.apply != nil {
+		p.apply.Observe(c.Applying.Seconds())
 	}
 }
 
 // beginModes makes the counters of hooks in shadow, and of those that may be called before their turn.
-func (i *instrumentation) beginModes(hooks []*match.Hook) {
+func (i *instruments) beginModes(hooks []*match.Hook) {
 	for _, h := range hooks {
 		l := i.labels(h)
 		if h.Route.Shadow {

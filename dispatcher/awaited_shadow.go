@@ -1,57 +1,10 @@
 package dispatcher
 
 import (
-	"context"
-	"log/slog"
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
-
-// record counts, records and logs the outcome of the hook, and passes it to a review that waits.
-func (s *shadowCall) record(ctx context.Context, outcome shadow.Outcome, o chain.Outcome) {
-	call := shadow.Call{Outcome: outcome, Message: o.Reason, Reference: shadow.Reference{Instance: o.Timing.Instance}}
-	if outcome != shadow.Dropped && !s.ended.IsZero() {
-		call.Took = s.duration()
-	}
-	s.dispatcher.recordShadow(ctx, s.request, s.Hook, call)
-	s.awaited.set(string(outcome), o)
-	if outcome == shadow.Dropped && s.ended.IsZero() {
-		return
-	}
-	s.dispatcher.options.Logger.LogAttrs(ctx, slog.LevelDebug, "hook in shadow",
-		slog.String("uid", s.request.Admission.GetUid()),
-		slog.String("cluster", s.request.Admission.GetCluster()),
-		slog.String("configuration", s.Hook.ID.Configuration),
-		slog.String("hook", s.Hook.ID.Name),
-		slog.String("outcome", string(outcome)),
-		slog.String("reason", o.Reason),
-		slog.String("instance", o.Timing.Instance))
-}
-
-// recordShadow counts a call of a hook in shadow and completes its record.
-func (d *Dispatcher) recordShadow(ctx context.Context, r *review.Request, h *match.Hook, c shadow.Call) {
-	d.metrics.countShadow(h, string(c.Outcome))
-	if d.options.Shadows == nil {
-		return
-	}
-	a := r.Admission
-	c.Cluster, c.Hook = a.GetCluster(), h.ID
-	c.Subject = shadow.Subject{Namespace: a.GetNamespace(), User: a.GetUserInfo().GetUsername()}
-	v := &c.Reference
-	v.UID, v.TraceID = a.GetUid(), trace.SpanContextFromContext(ctx).TraceID()
-	v.Operation, v.Group, v.Resource, v.Subresource = a.GetOperation(), a.GetResource().GetGroup(), a.GetResource().GetResource(), a.GetSubResource()
-	if c.Outcome != shadow.Allowed && c.Outcome != shadow.Dropped {
-		v.Name = objectName(a)
-	}
-	d.options.Shadows.Add(time.Now(), &c)
-}
 
 // shadowUnanswered is the outcome of a hook in shadow that has not answered while its review waited.
 const shadowUnanswered = "unanswered"

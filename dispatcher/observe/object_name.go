@@ -1,6 +1,8 @@
-package dispatcher
+package observe
 
 import (
+	"strings"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -20,9 +22,17 @@ func objectName(a *admissionv1.AdmissionRequest) string {
 		return a.GetName()
 	}
 	if prefix := generateName(a.GetObject().GetRaw()); prefix != "" {
-		return cut(prefix, maxGeneratedName) + "*"
+		return Cut(prefix, maxGeneratedName) + "*"
 	}
 	return ""
+}
+
+// Cut returns the first n bytes of a text, less a rune that does not fit.
+func Cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
 }
 
 func isSecret(a *admissionv1.AdmissionRequest) bool {

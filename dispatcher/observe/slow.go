@@ -1,4 +1,4 @@
-package dispatcher
+package observe
 
 import (
 	"cmp"
@@ -97,7 +97,7 @@ func slowReviewOf(v *latency.Review, deadline time.Time) slowReview {
 func slowCallOf(c *latency.Call) slowCall {
 	s := slowCall{
 		Configuration: c.Hook.Configuration, Hook: c.Hook.Name, Round: c.Round, Outcome: c.Outcome, Duration: spell(c.Took()),
-		Queued: spell(c.Queued), Host: spell(c.Host), Applied: spell(c.Applied), Instance: cut(c.Instance, maxSlowInstance),
+		Queued: spell(c.Queued), Host: spell(c.Host), Applied: spell(c.Applied), Instance: Cut(c.Instance, maxSlowInstance),
 	}
 	if s.Wire = spell(c.Wire); !c.Streamed {
 		s.Wire, s.Webhook = "", s.Wire
@@ -131,30 +131,33 @@ func (s *slowReview) annotation() string {
 	}
 }
 
-// noteSlow logs a review that took too long, within the rate limit of its cluster, and adds an annotation to its answer if there is one.
-func (d *Dispatcher) noteSlow(ctx context.Context, v *latency.Review, annotations map[string]string) {
-	if d.options.Slow <= 0 || v.Edge+v.Took < d.options.Slow {
-		return
+// noteSlow logs a review that took too long, within the rate limit of its cluster, and returns its annotation.
+func (x *Observer) noteSlow(ctx context.Context, v *latency.Review) (annotation string) {
+	if x.options.Slow <= 0 || v.Edge+v.Took < x.options.Slow {
+		return ""
 	}
 	deadline, _ := ctx.Deadline()
 	s := slowReviewOf(v, deadline)
-	if annotations != nil {
-		annotations[AuditSlow+match.StageName(v.Stage)] = s.annotation()
-	}
-	more, ok := d.slow.allow(v.Cluster, v.Begun.Add(v.Took))
+	annotation = s.annotation()
+	x.logSlow(ctx, v, &s)
+	return annotation
+}
+
+func (x *Observer) logSlow(ctx context.Context, v *latency.Review, s *slowReview) {
+	more, ok := x.slow.allow(v.Cluster, v.Begun.Add(v.Took))
 	if !ok {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("uid", cut(v.UID, maxLogged)), slog.String("cluster", v.Cluster), slog.String("stage", stageLabel(v.Stage)),
-		slog.String("operation", cut(v.Operation, maxLogged)), slog.String("resource", cut(v.Resource, maxLogged)),
+		slog.String("uid", Cut(v.UID, maxLogged)), slog.String("cluster", v.Cluster), slog.String("stage", stageLabel(v.Stage)),
+		slog.String("operation", Cut(v.Operation, maxLogged)), slog.String("resource", Cut(v.Resource, maxLogged)),
 		slog.String("outcome", v.Outcome), slog.String("duration", s.Duration), slog.String("timeout", s.Timeout),
 	}
 	for _, named := range []struct{ key, value string }{
 		{"namespace", v.Namespace}, {"name", v.Name}, {"edge", s.Edge}, {"held", s.Held}, {"trace_id", s.TraceID},
 	} {
 		if named.value != "" {
-			attrs = append(attrs, slog.String(named.key, cut(named.value, maxLogged)))
+			attrs = append(attrs, slog.String(named.key, Cut(named.value, maxLogged)))
 		}
 	}
 	if len(s.Hooks) > 0 {
@@ -168,5 +171,5 @@ func (d *Dispatcher) noteSlow(ctx context.Context, v *latency.Review, annotation
 			attrs = append(attrs, slog.Int(counted.key, counted.n))
 		}
 	}
-	d.options.Logger.LogAttrs(ctx, slog.LevelWarn, "the review was slow", attrs...)
+	x.options.Logger.LogAttrs(ctx, slog.LevelWarn, "the review was slow", attrs...)
 }

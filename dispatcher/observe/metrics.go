@@ -1,4 +1,4 @@
-package dispatcher
+package observe
 
 import (
 	"cmp"
@@ -9,12 +9,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
@@ -37,12 +33,10 @@ func buckets() []float64 {
 // series. They show without native histograms which phase is slow; native histograms have the rest.
 func phaseBuckets() []float64 { return []float64{.001, .01, .1, 1, 10} }
 
-// instrumentation holds the metrics and the tracer of the dispatcher. Hooks are counted with the labels that kube-apiserver has for webhooks
+// instruments are the metrics of a dispatcher. Hooks are counted with the labels that kube-apiserver has for webhooks
 // (SEMANTICS C45, k8s.io/apiserver/pkg/admission/metrics; the table is in docs/metrics.md). The label "type" has kube-apiserver's values, the
 // label "stage" has Portcullis' own. Labels are bounded: names of configured hooks or values of closed sets.
-type instrumentation struct {
-	tracer       trace.Tracer
-	kept         *keptTraces
+type instruments struct {
 	reviews      *prometheus.HistogramVec // cluster, stage, outcome
 	durations    *prometheus.HistogramVec // name, type, operation, rejected
 	phases       *prometheus.HistogramVec // name, type, phase
@@ -66,12 +60,8 @@ type instrumentation struct {
 // hookLabels are the labels of a hook: several configurations may have hooks of one name.
 type hookLabels struct{ name, kind string }
 
-func newInstrumentation(registry prometheus.Registerer, provider trace.TracerProvider) (*instrumentation, error) {
-	if provider == nil {
-		provider = noop.NewTracerProvider()
-	}
-	i := &instrumentation{
-		tracer:  provider.Tracer(scope),
+func newInstruments(registry prometheus.Registerer) (*instruments, error) {
+	i := &instruments{
 		reviews: histogram("portcullis_review_duration_seconds", "Time to judge one review.", buckets(), "cluster", "stage", "outcome"),
 		durations: histogram("portcullis_hook_admission_duration_seconds", "Time of one call of one hook.", buckets(),
 			"name", "type", "operation", "rejected"),
@@ -114,7 +104,7 @@ func newInstrumentation(registry prometheus.Registerer, provider trace.TracerPro
 }
 
 // bound makes the sets of hooks and clusters with series of their own.
-func (i *instrumentation) bound() {
+func (i *instruments) bound() {
 	i.hooks = series.New(series.Options[hookLabels]{
 		Max: MaxHookSeries, Name: "portcullis_hooks_without_series",
 		Help:   "Hooks in force that metrics count under the name (other), since too many others have series of their own.",
@@ -149,7 +139,7 @@ func (i *instrumentation) bound() {
 }
 
 // labels returns the labels of a hook: series.Other in place of its name if it has no series of its own.
-func (i *instrumentation) labels(h *match.Hook) hookLabels {
+func (i *instruments) labels(h *match.Hook) hookLabels {
 	l := labelsOf(h)
 	if !i.hooks.Own(l) {
 		l.name = series.Other
@@ -160,7 +150,7 @@ func (i *instrumentation) labels(h *match.Hook) hookLabels {
 func labelsOf(h *match.Hook) hookLabels { return hookLabels{h.ID.Name, typeLabel(h)} }
 
 // clusterLabel is the same for a cluster.
-func (i *instrumentation) clusterLabel(name string) string {
+func (i *instruments) clusterLabel(name string) string {
 	if !i.clusters.Own(name) {
 		return series.Other
 	}
@@ -201,34 +191,6 @@ func observe(o prometheus.Observer, took time.Duration, exemplar prometheus.Labe
 		return
 	}
 	o.Observe(took.Seconds())
-}
-
-// endReview records the outcome of a review. A refusal and a failure are errors of the span; a denial is none, and neither is a
-// review that failed open: there the span of the call has the error.
-func (i *instrumentation) endReview(
-	span trace.Span, r *review.Request, a review.Answer, err error, took time.Duration,
-) {
-	outcome := latency.OutcomeRefused
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	} else if outcome = string(a.Outcome()); a.Failed {
-		span.SetStatus(codes.Error, a.Response.GetStatus().GetMessage())
-	}
-	observe(i.reviews.WithLabelValues(i.clusterLabel(r.Admission.GetCluster()), stageLabel(r.Stage), outcome), took, exemplarOf(span))
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrOutcome, outcome), attribute.String("portcullis.revision", a.Revision))
-	}
-	span.End()
-}
-
-func (i *instrumentation) countEncoding(bytes int) {
-	i.encodes.Inc()
-	i.bytes.Add(float64(bytes))
-}
-
-func (i *instrumentation) countShadow(h *match.Hook, outcome string) {
-	l := i.labels(h)
-	i.shadowCalls.WithLabelValues(l.name, l.kind, outcome).Inc()
 }
 
 // typeLabel returns the type of a hook as kube-apiserver's metrics of webhooks spell it.
