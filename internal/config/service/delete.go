@@ -135,7 +135,7 @@ func (s *Service) sweepSome(ctx context.Context) (swept int, err error) {
 			continue
 		}
 		if dispatchers == nil {
-			if dispatchers, err = s.o.Objects.Dispatchers(ctx); err != nil {
+			if dispatchers, err = s.dispatchers(ctx); err != nil {
 				return 0, err
 			}
 		}

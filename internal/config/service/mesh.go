@@ -59,9 +59,9 @@ func (s *Service) readFor(ctx context.Context) (*storedState, error) {
 func (s *Service) gatherInTurn(
 	ctx context.Context, st *storedState, turn func(context.Context) (func(), error),
 ) (_ *meshState, done func(), err error) {
-	dispatchers, err := s.o.Objects.Dispatchers(ctx)
+	dispatchers, err := s.dispatchers(ctx)
 	if err != nil {
-		return nil, nil, unavailable(err)
+		return nil, nil, err
 	}
 	done, err = turn(ctx)
 	if err != nil {
@@ -72,11 +72,23 @@ func (s *Service) gatherInTurn(
 
 // gather adds the reports of the dispatchers and hosts to the configuration.
 func (s *Service) gather(ctx context.Context, st *storedState) (*meshState, error) {
-	dispatchers, err := s.o.Objects.Dispatchers(ctx)
+	dispatchers, err := s.dispatchers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.join(st, dispatchers), nil
+}
+
+// dispatchers returns the reports of the live dispatchers; without a store, of this one alone.
+func (s *Service) dispatchers(ctx context.Context) ([]*configv1.DispatcherReport, error) {
+	if !s.hasStore() {
+		return []*configv1.DispatcherReport{s.o.Report()}, nil
+	}
+	all, err := s.o.Objects.Dispatchers(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return s.join(st, dispatchers), nil
+	return all, nil
 }
 
 // join adds the reports of the dispatchers, and the hosts of this dispatcher, to the configuration.

@@ -2,53 +2,18 @@ package service
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
-// noStore stands for the store of a dispatcher without one: it is empty, knows this dispatcher alone, and takes nothing.
-type noStore struct {
-	empty *etcdstore.State
-	own   func() *configv1.DispatcherReport
-}
-
-var _ Objects = (*noStore)(nil)
-
-func newNoStore(own func() *configv1.DispatcherReport) *noStore {
-	return &noStore{empty: &etcdstore.State{}, own: own}
-}
-
-// Read implements Objects.
-func (n *noStore) Read(ctx context.Context, _ *etcdstore.State) (*etcdstore.State, error) {
-	return n.empty, ctx.Err()
-}
-
-// Commit implements Objects.
-func (*noStore) Commit(context.Context, *etcdstore.State, etcdstore.Edit) (int64, error) {
-	return 0, errNoStore("nothing can be written")
-}
-
-// Changes implements Objects.
-func (*noStore) Changes(context.Context, int) ([]etcdstore.Change, error) { return nil, nil }
-
-// Dispatchers implements Objects.
-func (n *noStore) Dispatchers(context.Context) ([]*configv1.DispatcherReport, error) {
-	return []*configv1.DispatcherReport{n.own()}, nil
-}
-
 // hasStore reports whether there is a store to write to.
-func (s *Service) hasStore() bool {
-	_, none := s.o.Objects.(*noStore)
-	return !none
-}
+func (s *Service) hasStore() bool { return s.o.Objects != nil }
 
 // errNoStore is the error of a call that needs a store.
 func errNoStore(format string, args ...any) error {

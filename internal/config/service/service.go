@@ -109,16 +109,13 @@ type Service struct {
 	lastReports *dispatcherReports // nil before the first Wait
 
 	mu      sync.Mutex   // guards the fields below
-	last    *storedState // the latest that was read; nil before the first
+	last    *storedState // the latest that was read; nil before the first, and empty without a store
 	decoder *etcdstore.Decoder
 }
 
 // New returns a service. It does no I/O.
 func New(o Options) (*Service, error) {
-	if o.Objects == nil && o.Report != nil {
-		o.Objects = newNoStore(o.Report)
-	}
-	if o.Objects == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil || o.Decoder == nil {
+	if o.Objects == nil && o.Report == nil || o.Live == nil || o.Identity == nil || o.Inspect == nil || o.Decoder == nil {
 		return nil, errors.New("service: Objects or Report, Live, Identity, Inspect and Decoder are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -138,11 +135,15 @@ func New(o Options) (*Service, error) {
 	}
 	stopping := make(chan struct{})
 	work := cmp.Or(o.Work, turns.NewQueue())
+	var last *storedState
+	if o.Objects == nil { // it never changes
+		last = &storedState{state: &etcdstore.State{}, objects: map[config.Key]config.Object{}}
+	}
 	return &Service{
 		o: o, now: time.Now, started: time.Now(), sendTimeout: sendTimeout, calls: calls, streams: streams,
 		stopping: stopping, drain: sync.OnceFunc(func() { close(stopping) }),
 		roles: newRoleCache(), applies: work.Beside(), work: work, shared: work.Apart(), watching: make(chan struct{}, 1),
-		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder),
+		reporting: make(chan struct{}, 1), decoder: etcdstore.NewDecoder(o.Decoder), last: last,
 	}, nil
 }
 

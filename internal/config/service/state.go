@@ -53,6 +53,9 @@ func (s *Service) readStore(ctx context.Context) (*storedState, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
+	if !s.hasStore() {
+		return last, nil
+	}
 	var known *etcdstore.State
 	if last != nil {
 		known = last.state

@@ -33,9 +33,9 @@ func (s *Service) reports(ctx context.Context, after time.Time) (*dispatcherRepo
 		return last, nil
 	}
 	begun := time.Now()
-	all, err := s.o.Objects.Dispatchers(ctx)
+	all, err := s.dispatchers(ctx)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	s.lastReports = &dispatcherReports{all, begun}
 	return s.lastReports, nil
