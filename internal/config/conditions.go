@@ -21,7 +21,7 @@ const maxHookConditions = 64
 // k8s.io/kubernetes/pkg/apis/admissionregistration/validation does. That function compiles them too, but keeps no programs:
 // it checks everything else. Conditions over the limit of cost are not compiled.
 func (d *document) conditions(o *Object) (ok bool) {
-	cost, written := o.Cost(), o.matchConditions()
+	cost, written := o.Cost(), o.Webhooks()
 	if over := cost.Over(DocumentLimit()); over != "" {
 		d.fault(CodeLimit, "", "the document has "+over)
 		return false
@@ -35,9 +35,9 @@ func (d *document) conditions(o *Object) (ok bool) {
 		return true
 	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true
-	for i, conditions := range written {
+	for i, w := range written {
 		path := field.NewPath("webhooks").Index(i).Child("matchConditions")
-		compiled, errs := d.compileConditions(conditions, path)
+		compiled, errs := d.compileConditions(w.MatchConditions, path)
 		for _, err := range errs {
 			d.fault(CodeInvalid, err.Field, err.ErrorBody())
 		}

@@ -101,36 +101,36 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
-	for _, conditions := range o.matchConditions() {
-		c.Conditions += len(conditions)
-		for i := range conditions {
-			c.Bytes += len(conditions[i].Expression)
+	for _, w := range o.Webhooks() {
+		c.Conditions += len(w.MatchConditions)
+		for i := range w.MatchConditions {
+			c.Bytes += len(w.MatchConditions[i].Expression)
 		}
-	}
-	switch {
-	case o.Validating != nil:
-		for i := range o.Validating.Webhooks {
-			c.Combinations += match.Combinations(o.Validating.Webhooks[i].Rules)
-		}
-	case o.Mutating != nil:
-		for i := range o.Mutating.Webhooks {
-			c.Combinations += match.Combinations(o.Mutating.Webhooks[i].Rules)
-		}
+		c.Combinations += match.Combinations(w.Rules)
 	}
 	return c
 }
 
-// matchConditions returns the conditions of each webhook.
-func (o *Object) matchConditions() [][]admissionregistrationv1.MatchCondition {
-	var all [][]admissionregistrationv1.MatchCondition
+// Webhook has the fields that rules about both kinds of webhooks read.
+type Webhook struct {
+	Name            string
+	Rules           []admissionregistrationv1.RuleWithOperations
+	FailurePolicy   *admissionregistrationv1.FailurePolicyType
+	MatchConditions []admissionregistrationv1.MatchCondition
+}
+
+// Webhooks returns the webhooks of a configuration; none of another object. Their lists must not be changed.
+func (o *Object) Webhooks() (all []Webhook) {
 	switch {
 	case o.Validating != nil:
 		for i := range o.Validating.Webhooks {
-			all = append(all, o.Validating.Webhooks[i].MatchConditions)
+			w := &o.Validating.Webhooks[i]
+			all = append(all, Webhook{w.Name, w.Rules, w.FailurePolicy, w.MatchConditions})
 		}
 	case o.Mutating != nil:
 		for i := range o.Mutating.Webhooks {
-			all = append(all, o.Mutating.Webhooks[i].MatchConditions)
+			w := &o.Mutating.Webhooks[i]
+			all = append(all, Webhook{w.Name, w.Rules, w.FailurePolicy, w.MatchConditions})
 		}
 	}
 	return all

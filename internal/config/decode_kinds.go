@@ -79,7 +79,7 @@ func (d *document) read(h head) {
 
 // hookLines are the lines of the webhooks of an object.
 func (d *document) hookLines(o *Object) []int {
-	lines := make([]int, len(o.matchConditions()))
+	lines := make([]int, len(o.Webhooks()))
 	for i := range lines {
 		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, o.hooksField(), i))
 	}

@@ -34,21 +34,13 @@ func initializerField(path string) string {
 
 // ClosedAtFirst returns the paths of failurePolicy Fail in a document whose kind lets no hook begin so (spec/2): external admission hooks and
 // initializers. A hook of it is created with Ignore, and closed by an update.
-func (o *Object) ClosedAtFirst() []string {
-	var fields []string
-	add := func(list string, i int, policy *admissionregistrationv1.FailurePolicyType) {
-		if policy != nil && *policy == admissionregistrationv1.Fail {
-			fields = append(fields, fmt.Sprintf("%s[%d].failurePolicy", list, i))
-		}
+func (o *Object) ClosedAtFirst() (fields []string) {
+	if !o.Initializes() && !o.IsExternal() {
+		return nil
 	}
-	switch {
-	case o.Initializes() && o.Mutating != nil:
-		for i := range o.Mutating.Webhooks {
-			add(kinds.InitializersField, i, o.Mutating.Webhooks[i].FailurePolicy)
-		}
-	case o.IsExternal() && o.Validating != nil:
-		for i := range o.Validating.Webhooks {
-			add(externalHooksField, i, o.Validating.Webhooks[i].FailurePolicy)
+	for i, w := range o.Webhooks() {
+		if w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Fail {
+			fields = append(fields, fmt.Sprintf("%s[%d].failurePolicy", o.hooksField(), i))
 		}
 	}
 	return fields

@@ -88,23 +88,8 @@ func (st *storedState) pendingOf(key config.Key, probed []string) []string {
 		if old == nil || slices.Contains(old.Pending, name) {
 			return false
 		}
-		return !known || slices.Contains(hookNames(&before), name)
+		return !known || slices.ContainsFunc(before.Webhooks(), func(w config.Webhook) bool { return w.Name == name })
 	})
-}
-
-func hookNames(o *config.Object) []string {
-	var names []string
-	switch {
-	case o.Validating != nil:
-		for i := range o.Validating.Webhooks {
-			names = append(names, o.Validating.Webhooks[i].Name)
-		}
-	case o.Mutating != nil:
-		for i := range o.Mutating.Webhooks {
-			names = append(names, o.Mutating.Webhooks[i].Name)
-		}
-	}
-	return names
 }
 
 func (st *storedState) withPending() map[config.Key]bool {
