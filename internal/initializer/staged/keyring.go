@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
-	"sync/atomic"
-	"time"
+	"slices"
 
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 )
@@ -21,10 +21,6 @@ const (
 	MaxKeys = 16
 	// keyBytes is the size of a key.
 	keyBytes = 32
-	// maxKeysFile bounds the file, in bytes.
-	maxKeysFile = 64 << 10
-	// keysInterval is how often the file is read again.
-	keysInterval = time.Second
 	// sealedPrefix is in front of an encrypted value, followed by the name of its key and a colon. Values that are not encrypted begin
 	// with plainPrefix.
 	sealedPrefix = "portcullis:aesgcm:v1:"
@@ -39,15 +35,7 @@ const (
 // longest review. A key has to be replaced before it has encrypted 2^32 values: each staged object is one for each change.
 //
 // A nil keyring encrypts nothing. A Keyring may be used concurrently; Run is called once.
-type Keyring struct {
-	file    string
-	log     *slog.Logger
-	current atomic.Pointer[keys] // the last that could be read
-
-	// Of Run.
-	text    []byte // that was taken
-	failure string // of the last read, so that each is logged once
-}
+type Keyring struct{ file *certs.KeyFile[keys] }
 
 // keys are the keys in one version of the file.
 type keys struct {
@@ -55,57 +43,23 @@ type keys struct {
 	byName map[string]cipher.AEAD
 }
 
+// names returns the names of the keys, the first key first.
+func (k *keys) names() []string {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(k.byName)), func(name string) bool { return name == k.writes })
+	return append([]string{k.writes}, others...)
+}
+
 // OpenKeyring reads the keys of a file. The logger receives which keys are taken; nil logs nothing.
 func OpenKeyring(file string, logger *slog.Logger) (*Keyring, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	k := &Keyring{file: file, log: logger}
-	if err := k.read(); err != nil {
+	f, err := certs.OpenKeyFile(certs.KeyFileOptions[keys]{File: file, Parse: parseKeys, Names: (*keys).names, Logger: logger})
+	if err != nil {
 		return nil, err
 	}
-	return k, nil
+	return &Keyring{file: f}, nil
 }
 
-// Run reads the file again until ctx ends. An error is logged once, and the last keys stay in use.
-func (k *Keyring) Run(ctx context.Context) error {
-	t := time.NewTicker(keysInterval)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return nil
-		}
-		failure := ""
-		if err := k.read(); err != nil {
-			failure = err.Error()
-		}
-		if failure != "" && failure != k.failure {
-			k.log.Error("the file of the keys of staged objects is refused, and the last good keys stay in use", "error", failure)
-		}
-		k.failure = failure
-	}
-}
-
-// read takes the keys of the file, if they have changed.
-func (k *Keyring) read() error {
-	text, err := certs.ReadFile(k.file, maxKeysFile)
-	if err != nil {
-		return err
-	}
-	if k.current.Load() != nil && bytes.Equal(text, k.text) {
-		return nil
-	}
-	parsed, err := parseKeys(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.file, err)
-	}
-	k.text = text
-	k.current.Store(parsed)
-	k.log.Info("keys of staged objects taken: the first encrypts, all decrypt", "file", k.file, "first", parsed.writes, "keys", len(parsed.byName))
-	return nil
-}
+// Run reads the file again every second until ctx ends. An error is logged once, and the last keys stay in use.
+func (k *Keyring) Run(ctx context.Context) error { return k.file.Run(ctx) }
 
 // parseKeys reads the keys of a file. An error names the line and does not repeat it.
 func parseKeys(text []byte) (*keys, error) {
@@ -157,7 +111,7 @@ func (k *Keyring) seal(key string, text []byte) []byte {
 	if k == nil {
 		return append([]byte(plainPrefix), text...)
 	}
-	all := k.current.Load()
+	all := k.file.Current()
 	aead := all.byName[all.writes]
 	prefix := sealedPrefix + all.writes + ":"
 	value := make([]byte, len(prefix), len(prefix)+len(text)+aead.Overhead())
@@ -178,7 +132,7 @@ func (k *Keyring) open(key, value []byte) ([]byte, error) {
 		return nil, errors.New("it is encrypted, and this dispatcher has no keys of staged objects")
 	}
 	name, sealed, _ := bytes.Cut(sealed, []byte(":"))
-	aead := k.current.Load().byName[string(name)]
+	aead := k.file.Current().byName[string(name)]
 	if aead == nil {
 		return nil, fmt.Errorf("it is encrypted with key %q, which this dispatcher does not have", name)
 	}

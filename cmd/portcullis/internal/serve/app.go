@@ -71,7 +71,7 @@ type app struct {
 	statuses     *configkubernetes.StatusWriter // nil without custom resources
 	permits      *permit.Keeper
 	lastGood     *lastgood.Keeper // nil without a directory for it
-	keys         *capabilityKeys
+	keys         *capabilityKeys  // nil without a file
 	clusters     *cluster.Registry
 	following    *follow.Manager
 	keeper       *keeper.Keeper
@@ -199,7 +199,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 // newKeeper keeps the entries of clusters.
 func (a *app) newKeeper(metrics prometheus.Registerer) (*keeper.Keeper, error) {
 	return keeper.New(keeper.Options{
-		ID: a.config.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.current.Load, KeyOverlap: a.config.keyOverlap,
+		ID: a.config.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.Current, KeyOverlap: a.config.keyOverlap,
 		Lag: a.config.apiServerLag, Metrics: metrics, Logger: a.log,
 	})
 }
@@ -213,7 +213,7 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	a.clusters = cluster.New(cluster.Options{
 		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,
-		CapabilityKeys:     a.keys.current.Load, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
+		CapabilityKeys:     a.keys.Current, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
 	})
 	return metrics.Register(a.clusters)
 }

@@ -44,38 +44,6 @@ func TestCapabilitiesAreAcceptedByTheFlagAlone(t *testing.T) {
 	}
 }
 
-// TestTheKeysOfCapabilitiesFollowTheirFile: a good file is taken while the dispatcher serves, and a bad one leaves the keys as they are.
-func TestTheKeysOfCapabilitiesFollowTheirFile(t *testing.T) {
-	first, second := identity.NewCapabilityKey(), identity.NewCapabilityKey()
-	file := clitest.Write(t, "keys", first+"\n")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	keys, err := openCapabilityKeys(file, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := keys.current.Load()
-	for what, text := range map[string]string{
-		"the same": first + "\n", "no keys": "", "a bad line": first + "\nshort\n", "a large file": strings.Repeat("#\n", maxKeysFile/2) + first,
-	} {
-		write(text)
-		if err := keys.read(); (err != nil) != (what != "the same") || err != nil && !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: error %v", what, err)
-		}
-		if keys.current.Load() != before {
-			t.Errorf("%s: the keys are others", what)
-		}
-	}
-	write(second + "\n" + first + "\n")
-	if err := keys.read(); err != nil || len(keys.current.Load().Names()) != 2 {
-		t.Errorf("error %v, keys %v", err, keys.current.Load().Names())
-	}
-}
-
 func TestServeRefusesKeysThatItCannotUse(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for want, file := range map[string]string{
@@ -85,7 +53,7 @@ func TestServeRefusesKeysThatItCannotUse(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if keys, err := openCapabilityKeys("", log); err != nil || keys.current.Load() != nil || keys.Run(t.Context()) != nil {
+	if keys, err := openCapabilityKeys("", log); err != nil || keys.Current() != nil || keys.Run(t.Context()) != nil {
 		t.Errorf("without a file: error %v", err)
 	}
 	for want, c := range map[string]serveConfig{
