@@ -13,9 +13,9 @@ import (
 )
 
 // versionBefore is the commit whose programs have to work with those of today
-// (docs/upgrade.md): the newest release, and until there is one, the commit
-// before the work on it.
-const versionBefore = "a67b7f33d62da968db662ff7a486e77b1a9c1237"
+// (docs/upgrade.md): the newest release, and until there is one, the oldest
+// commit that knows the flags of package mesh.
+const versionBefore = "74044c0602efa7536818cd042c0ec193e92b84a3"
 
 // TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails rolls two
 // dispatchers from the version before to that of today, and back. Each version
