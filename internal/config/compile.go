@@ -122,7 +122,7 @@ func withoutCallers(o *Object) Problems {
 	if len(o.Cluster.Spec.Identities) > 0 || len(o.Cluster.Spec.Capabilities) > 0 || o.Cluster.Spec.RotateCapability != "" {
 		return nil
 	}
-	const message = "nobody may send reviews of this cluster: name the identities of its API servers, or capabilities if they have no client certificate"
+	const message = "no caller may send reviews of this cluster: name the identities of its API servers, or capabilities if they have no client certificate"
 	return Problems{o.Problem(match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 

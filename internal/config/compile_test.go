@@ -104,7 +104,7 @@ func TestProblemsOfFit(t *testing.T) {
 		},
 		{
 			name: "A cluster without identities has no callers.", data: strings.Replace(goodCluster, "  identities: [kube-apiserver]\n", "", 1),
-			want: []string{`f.yaml:1: Cluster "prod-1": spec.identities: nobody may send reviews of this cluster: name the identities of its API servers, or capabilities if they have no client certificate`},
+			want: []string{`f.yaml:1: Cluster "prod-1": spec.identities: no caller may send reviews of this cluster: name the identities of its API servers, or capabilities if they have no client certificate`},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func Verify(file string) error {
 		return fmt.Errorf("reading %s: %w", file, err)
 	}
 	if !bytes.Equal(noted, sum.Sum(nil)) {
-		return fmt.Errorf("%w: the checksum at the end of %s is not that of what is before it", ErrNotWhole, file)
+		return fmt.Errorf("%w: the checksum at the end of %s does not match the data before it", ErrNotWhole, file)
 	}
 	return nil
 }

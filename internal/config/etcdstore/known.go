@@ -33,7 +33,7 @@ func (s *Source) Remember(file string) (found bool, err error) {
 	}
 	s.known.id = strings.TrimSpace(string(data))
 	if s.known.id == "" || len(data) > maxKnownBytes {
-		return false, fmt.Errorf("which store it was: %s names none: remove it if what is in etcd now is the configuration", file)
+		return false, fmt.Errorf("which store it was: %s names none: remove the file if etcd has the configuration now", file)
 	}
 	return true, nil
 }

@@ -98,7 +98,7 @@ func (p *Presence) Tell(report *configv1.DispatcherReport) {
 func (p *Presence) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
-			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
+			p.options.Logger.Warn("the report to other dispatchers cannot be written", "error", err)
 		}
 		clock.Sleep(ctx, retryAfter)
 	}
@@ -130,7 +130,7 @@ func (p *Presence) publish(ctx context.Context) error {
 			return fmt.Errorf("the lease of etcd has lapsed: %w", err)
 		}
 		if err != nil {
-			p.options.Logger.Warn("other dispatchers cannot be told what is in force here", "error", err)
+			p.options.Logger.Warn("the report to other dispatchers cannot be written", "error", err)
 			clock.Sleep(ctx, retryAfter)
 			p.rewrite()
 		}

@@ -80,7 +80,7 @@ func (c *Capability) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("sha256"), sumUsage))
 	} else if !isSum(c.SHA256) { // the value is perhaps the secret: it is not repeated
 		errs = append(errs, field.Invalid(path.Child("sha256"), field.OmitValueType{}, "must be "+sumUsage+
-			"; if the capability itself stands here, make another one: whoever read this document knows it"))
+			"; if the capability itself stands here, make another one: all readers of this document know it"))
 	}
 	if c.NotAfter != "" && !isTime(c.NotAfter) {
 		errs = append(errs, field.Invalid(path.Child("notAfter"), c.NotAfter, `must be a time as in "2027-01-31T00:00:00Z", or absent`))

@@ -29,7 +29,7 @@ func dangersOf(ownNamespace string) []danger {
 		{code: CodeCertificates, what: "certificate signing requests", why: "Without it nodes get no certificates.", writes: []write{
 			certificate("CREATE", ""), certificate("UPDATE", "/approval"), certificate("UPDATE", "/status"),
 		}},
-		{code: CodeEvents, what: "events", why: "Each is written while something else happens, and nobody waits for it.", writes: []write{
+		{code: CodeEvents, what: "events", why: "Each is written beside another action, which does not wait for it.", writes: []write{
 			event(""), event("events.k8s.io"),
 		}},
 		{code: CodeSystem, what: "kube-system", why: "Without it the cluster cannot mend itself.", writes: workloads("kube-system")},
@@ -37,7 +37,7 @@ func dangersOf(ownNamespace string) []danger {
 	if ownNamespace != "" {
 		all = append(all, danger{
 			code: CodeOwnNamespace, what: "the namespace of the mesh itself",
-			why: "While nobody answers for the hook the mesh cannot be mended either.", writes: workloads(ownNamespace),
+			why: "While the hook does not answer, the mesh cannot be repaired either.", writes: workloads(ownNamespace),
 		})
 	}
 	for i := range all {

@@ -31,7 +31,7 @@ func ownEntries(hooks []*match.Hook, objects []config.Object, about func(*match.
 		}
 		if cluster, ok := registered[config.KeyOf(h)]; ok {
 			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), `it is what "portcullis cluster register" made for the API `+
-				"servers of cluster %s: "+remedy+"leave out what has the label app.kubernetes.io/managed-by=portcullis", cluster))
+				"servers of cluster %s: "+remedy+"leave out objects with the label app.kubernetes.io/managed-by=portcullis", cluster))
 		} else if cluster := registration.Reviews(&h.ClientConfig); declared[cluster] {
 			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), "it is where API servers of cluster %s reach a mesh: "+
 				"if that is this one, "+remedy+"name the webhook itself, or remove the hook", cluster))

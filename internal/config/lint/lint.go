@@ -115,7 +115,7 @@ func try(check func() []match.Finding) (findings []match.Finding) {
 		if p := recover(); p != nil {
 			findings = []match.Finding{{
 				Severity: match.SeverityWarning, Code: config.CodeInternal,
-				Message: fmt.Sprintf("looking for what is probably not meant failed, which is a fault of portcullis: %v", p),
+				Message: fmt.Sprintf("the search for probable mistakes failed, which is a defect of portcullis: %v", p),
 			}}
 		}
 	}()

@@ -132,11 +132,11 @@ func TestHooksThatNoRequestMatches(t *testing.T) {
 		"of two groups, neither has it":         {rule("CREATE", ", batch", "deployments", ""), at + `.rules[0].resources[0]: *it is in the group apps`},
 		"a group of which nothing is known":     {rule("CREATE", ", example.com", "deployments", ""), ""},
 		"a resource of a later release":         {rule("CREATE", "storage.k8s.io", "tapes", ""), ""},
-		"labels of what is sent to connect":     {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[0]: *what is sent to connect has no labels`},
-		"labels that may be absent, to connect": {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}", at + `.rules[0].resources[0]: *what is sent to connect has no labels`},
+		"labels of what is sent to connect":     {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[0]: *objects that are sent to connect have no labels`},
+		"labels that may be absent, to connect": {rule("CONNECT", "", "pods/exec", "") + "\nobjectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}", at + `.rules[0].resources[0]: *objects that are sent to connect have no labels`},
 		"labels of an eviction":                 {rule("CREATE", "", "pods/eviction", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[0]: the hook is hardly ever called for "pods/eviction": the objectSelector sees`},
 		"labels that an eviction may lack":      {rule("CREATE", "", "pods/eviction", "") + "\nobjectSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}", ""},
-		"labels of Pods, and of what connects":  {rule("*", "", "pods, pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[1]: *what is sent to connect has no labels`},
+		"labels of Pods, and of what connects":  {rule("*", "", "pods, pods/exec", "") + "\nobjectSelector: {matchLabels: {a: b}}", at + `.rules[0].resources[1]: *objects that are sent to connect have no labels`},
 		"Pods of no namespace":                  {rule("CREATE", "", "pods", ", scope: Cluster"), at + ".rules[0].resources[0]: *write scope: Namespaced"},
 		"nodes in namespaces":                   {rule("CREATE", "", "nodes", ", scope: Namespaced"), at + ".rules[0].resources[0]: *write scope: Cluster"},
 		"custom resources":                      {rule("CREATE", "example.com", "nodes", ", scope: Namespaced"), ""},
@@ -145,7 +145,7 @@ func TestHooksThatNoRequestMatches(t *testing.T) {
 		},
 		"a namespaceSelector that contradicts itself": {
 			"namespaceSelector: {matchExpressions: [{key: a, operator: In, values: [b]}, {key: a, operator: In, values: [c]}]}",
-			at + ".namespaceSelector: *exclude each other*never called for what is in one",
+			at + ".namespaceSelector: *exclude each other*never called for an object in a namespace",
 		},
 		"present and absent": {
 			"objectSelector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}", at + ".objectSelector: ",

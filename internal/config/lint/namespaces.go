@@ -42,7 +42,7 @@ func namespacesUnknown(hooks []*match.Hook, objects []config.Object, about func(
 			consequence = "the hook is not called for such a request"
 		}
 		findings = append(findings, warning(CodeNoNamespaces, h.Path(".namespaceSelector"), "it needs the labels of the namespace that a request is "+
-			"in, and nobody tells those of cluster %s: %s; give the Cluster document spec.kubeconfig or spec.namespaces, or name other "+
+			"in, and no source has the namespace labels of cluster %s: %s; give the Cluster document spec.kubeconfig or spec.namespaces, or name other "+
 			"clusters in a HookRoute", listed(clusters), consequence))
 	}
 	return findings

@@ -28,7 +28,7 @@ func TestHooksThatSelectNamespacesNobodyTells(t *testing.T) {
 		want      []string
 	}{
 		"no cluster":                        {[]string{policy}, nil},
-		"a cluster that says nothing":       {[]string{policy, clusterNamed("a")}, []string{at + "nobody tells those of cluster a: *" + refused}},
+		"a cluster that says nothing":       {[]string{policy, clusterNamed("a")}, []string{at + "no source has the namespace labels of cluster a: *" + refused}},
 		"several":                           {[]string{policy, clusterNamed("b"), withNamespaces("c", "namespaces: {static: {}}"), clusterNamed("a")}, []string{at + "of cluster a, b: "}},
 		"a cluster that is asked":           {[]string{policy, withNamespaces("a", "kubeconfig: /a")}, nil},
 		"a cluster that is asked for these": {[]string{policy, withNamespaces("a", "namespaces: {kubeconfig: /a}")}, nil},

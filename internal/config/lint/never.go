@@ -24,7 +24,7 @@ func neverMatching(hooks []*match.Hook, about func(*match.Hook) bool) []match.Fi
 		findings = append(findings, b.rulesInVain(h)...)
 		if _, ok := solve(h.NamespaceSelector()); !ok {
 			findings = append(findings, warning(CodeNeverMatches, h.Path(".namespaceSelector"), "its requirements exclude each other, so that it "+
-				"selects no namespace: the hook is never called for what is in one; mend it, or remove the hook"))
+				"selects no namespace: the hook is never called for an object in a namespace; mend it, or remove the hook"))
 		}
 		if _, ok := solve(h.ObjectSelector()); !ok {
 			findings = append(findings, warning(CodeNeverMatches, h.Path(".objectSelector"), "its requirements exclude each other, so that it "+

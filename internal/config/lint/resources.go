@@ -134,7 +134,7 @@ func (r *reach) inVain(resource string) string {
 	case sought.operations&r.operations == 0:
 		return never + fmt.Sprintf("the API has %s of it, and the rule is for %s", sought.operations, r.operations)
 	case sought.inScope:
-		return never + "what is sent to connect has no labels, and the objectSelector asks for them: select by a matchCondition, or by a namespaceSelector"
+		return never + "objects that are sent to connect have no labels, and the objectSelector asks for them: select by a matchCondition, or by a namespaceSelector"
 	case r.scope == admissionregistrationv1.ClusterScope:
 		return never + "it is in namespaces, and the scope of the rule is Cluster: write scope: Namespaced"
 	}

@@ -51,7 +51,7 @@ func (s *Service) operator(ctx context.Context) (string, error) {
 	who := s.o.Identity(ctx)
 	switch {
 	case who.Name() == "":
-		return "", status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
+		return "", status.Error(codes.Unauthenticated, "the caller has no identity: present a client certificate")
 	case !s.o.Operators.Includes(who):
 		return "", status.Errorf(codes.PermissionDenied,
 			"%q is no operator of this dispatcher: only identities that it was started with may do this (serve --operator), Roles do not count", who.Name())

@@ -26,7 +26,7 @@ const (
 // strangers is the holder of the calls of all identities without a known role. No identity is empty.
 const strangers = ""
 
-var errNoIdentity = status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
+var errNoIdentity = status.Error(codes.Unauthenticated, "the caller has no identity: present a client certificate")
 
 // roleCache holds the roles of the latest read of the store. Its methods may be called concurrently.
 type roleCache struct {

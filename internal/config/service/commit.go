@@ -104,5 +104,5 @@ func (s *Service) commit(ctx context.Context, e *edit) (int64, error) {
 	case errors.Is(err, etcdstore.ErrTooLarge):
 		return 0, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return 0, unavailable(fmt.Errorf("%w: apply again, what is there already stays as it is", err))
+	return 0, unavailable(fmt.Errorf("%w: apply again: objects that are stored already stay as they are", err))
 }

@@ -103,7 +103,7 @@ func (s *Service) Run(ctx context.Context) error {
 		select {
 		case <-t.C:
 			if err := s.sweep(ctx); err != nil && !errors.Is(err, etcdstore.ErrMoved) && ctx.Err() == nil {
-				s.o.Logger.WarnContext(ctx, "what is being removed stays for now", slog.Any("error", err))
+				s.o.Logger.WarnContext(ctx, "removed objects stay for now", slog.Any("error", err))
 			}
 		case <-ctx.Done():
 			return nil

@@ -67,7 +67,7 @@ type view struct {
 func (s *Service) viewOf(ctx context.Context) (*view, error) {
 	caller := s.o.Identity(ctx)
 	if caller.Name() == "" {
-		return nil, status.Error(codes.Unauthenticated, "nobody can tell who calls: present a client certificate")
+		return nil, status.Error(codes.Unauthenticated, "the caller has no identity: present a client certificate")
 	}
 	v := &view{caller: caller, Access: s.o.Grants.Access(caller), now: s.now}
 	if len(v.Initializers) == 0 && !v.Reader && !v.Operator {

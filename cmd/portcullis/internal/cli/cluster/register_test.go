@@ -159,7 +159,7 @@ func TestClusterRegisterSaysThatNobodyTellsTheNamespaces(t *testing.T) {
 	hooks := strings.Replace(registeredHooks, "kubernetes.io/metadata.name", "env", 1) // the name of a namespace need not be told
 	dir := configuration(t, map[string]string{"hooks.yaml": hooks, "mesh.yaml": mesh})
 	r := register(t, "prod-1", "--config", dir, "--url", "https://mesh")
-	r.Ends(t, 0, "warning: ", "hooks.yaml:5", "webhooks[0].namespaceSelector", "nobody tells those of cluster prod-1: each review", "spec.kubeconfig or spec.namespaces")
+	r.Ends(t, 0, "warning: ", "hooks.yaml:5", "webhooks[0].namespaceSelector", "no source has the namespace labels of cluster prod-1: each review", "spec.kubeconfig or spec.namespaces")
 }
 
 func TestClusterRegisterNamesTheDocumentOfAFinding(t *testing.T) {

@@ -46,7 +46,7 @@ gone. With --wait it returns when no dispatcher judges a review by them any more
 With -f it removes the objects of files, those that "portcullis apply -f" made of them. Configurations of webhooks are removed first, then
 HookRoutes, Clusters and Roles. The mesh checks all before it removes one; an object that is not there is an error once the others are removed.
 
-"delete staged NAME" ends the hold of an object that waits for initializers: whoever creates it is answered with an error.
+"delete staged NAME" ends the hold of an object that waits for initializers: its CREATE is answered with an error.
 ` + configureUsage,
 		Example: `  portcullis delete vwc policy --wait --ready-file /tmp/ready.json
   portcullis delete HookRoute/policy Role/authors

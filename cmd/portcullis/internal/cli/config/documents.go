@@ -55,7 +55,7 @@ func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems,
 	var problems config.Problems
 	for _, path := range paths {
 		if strings.Contains(path, "://") {
-			return nil, nil, fmt.Errorf("-f %s: what is not on this machine is not read: fetch it, look at it, and name the file, or -f -", path)
+			return nil, nil, fmt.Errorf("-f %s: only files on this machine are read: fetch it, look at it, and name the file, or -f -", path)
 		}
 	}
 	var files []string

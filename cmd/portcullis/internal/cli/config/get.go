@@ -33,7 +33,7 @@ func NewGet() *cobra.Command {
 	var c getCommand
 	cmd := &cobra.Command{
 		Use:   "get [KIND[,KIND] [NAME...] | KIND/NAME...] | get dispatchers | get hosts | get hooks | get changes | get staged [NAME...]",
-		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, who changed what, or what is held for initializers",
+		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, the history of changes, or objects that are held for initializers",
 		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
 is called over streams has a host on every dispatcher. Kinds have the short names vwc, mwc, initconf and hr; without one, and with
 "all", it shows every kind.

@@ -75,7 +75,7 @@ func (w *wait) overdue(last *configv1.WaitResponse) string {
 	begin := fmt.Sprintf("it is stored, but after %v ", w.timeout)
 	switch {
 	case last == nil:
-		return begin + "nobody has said how far the dispatchers are: `portcullis get dispatchers` shows it"
+		return begin + "the progress of the dispatchers is unknown: `portcullis get dispatchers` shows it"
 	case len(last.GetDispatchers()) == 0:
 		return begin + "no dispatcher says that it lives: look whether any runs and reaches the store"
 	}

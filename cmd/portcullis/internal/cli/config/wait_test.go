@@ -92,7 +92,7 @@ func TestAWaitThatIsOverdueSaysWhoIsBehindAndHowFar(t *testing.T) {
 		},
 		"nobody has said anything": {
 			[]func() (*configv1.WaitResponse, error){fails(status.Error(codes.DeadlineExceeded, ""))}, cli.ExitBehind,
-			"it is stored, but after 1m0s nobody has said how far the dispatchers are: `portcullis get dispatchers` shows it",
+			"it is stored, but after 1m0s the progress of the dispatchers is unknown: `portcullis get dispatchers` shows it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
