@@ -14,7 +14,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// comments are the doc comments of the fields of package kinds, by type and field, and those of the types, by type and "".
+// comments are the doc comments of the fields of package kinds, by type and field, and of the types themselves, by type and
+// "".
 type comments map[string]map[string]string
 
 // readComments reads them from the source in a directory.

@@ -1,7 +1,6 @@
-// Package schemas makes what API servers and editors know about the documents of portcullis.dev/v1: the
-// CustomResourceDefinitions in deploy/chart/portcullis/crds, and the JSON schemas in deploy/schemas/. Both come from the Go types, their comments, and rules
-// that mirror their validation. The decoder of package config decides what a document means: a schema may let more pass, and never
-// less (docs/design/0024-custom-resources.md).
+// Package schemas makes the CustomResourceDefinitions of portcullis.dev/v1 for API servers, in deploy/chart/portcullis/crds, and the JSON schemas for
+// editors, in deploy/schemas/. Both come from the Go types, their comments, and rules that mirror their validation. The decoder of package config
+// decides the meaning of a document: a schema may let more pass, and never less (docs/design/0024-custom-resources.md).
 package schemas
 
 import (

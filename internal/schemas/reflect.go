@@ -17,7 +17,7 @@ type schema = apiextensionsv1.JSONSchemaProps
 // reader makes schemas of Go types.
 type reader struct {
 	comments comments
-	// rules are what the types do not say, by path: "spec.hosts", and below a list "spec.capabilities[].name".
+	// rules complete the schemas of the types, by path: "spec.hosts", and below a list "spec.capabilities[].name".
 	rules map[string]rule
 	used  map[string]bool
 	// strange are the fields of types that documents do not have.

@@ -13,7 +13,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// Patterns of names. They are those of k8s.io/apimachinery/pkg/util/validation, and mean the same to Go and to the editors' JavaScript.
+// Patterns of names, as in k8s.io/apimachinery/pkg/util/validation. They mean the same to Go and to the editors' JavaScript.
 const (
 	label     = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
 	subdomain = label + `(\.` + label + `)*`
@@ -25,7 +25,7 @@ const (
 	// trimmed is a text without white space around it.
 	trimmed    = `\S([\s\S]*\S)?`
 	labelValue = `([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?`
-	// address is an IPv6 address; one of IPv4 is a subdomain too.
+	// address is an IPv6 address; an IPv4 address is a subdomain too.
 	address = `[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(%[\s\S]+)?`
 )
 
@@ -50,7 +50,7 @@ func like(pattern string, most int) rule {
 // name requires a name that Kubernetes takes for a cluster-scoped object.
 func name() rule { return like(subdomain, validation.DNS1123SubdomainMaxLength) }
 
-// oneOf requires one of some words.
+// oneOf requires a word of a list.
 func oneOf(allowed ...string) rule { return func(s *schema) { s.Enum = words(allowed...) } }
 
 // words are JSON strings.

@@ -57,14 +57,14 @@ func webhookRules() map[string]rule {
 	return rules
 }
 
-// mutatingRules are those of mutating webhooks.
+// mutatingRules are the rules of mutating webhooks.
 func mutatingRules() map[string]rule {
 	rules := webhookRules()
 	rules["webhooks[].reinvocationPolicy"] = oneOf("Never", "IfNeeded")
 	return rules
 }
 
-// initializerRules are those of initializers: the rules of webhooks for fewer fields, and no subresources.
+// initializerRules are the rules of initializers: the rules of webhooks for fewer fields, and no subresources.
 func initializerRules() map[string]rule {
 	some := all(items(1, 0), everyAlone)
 	return map[string]rule{

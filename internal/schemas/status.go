@@ -20,7 +20,7 @@ func statusSchema() schema {
 	}
 	conditions.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &condition}
 	return schema{
-		// Tools that know no kinds of ours take an object without a status for one that is ready: kstatus compares generations.
+		// Tools without knowledge of these kinds take an object without a status for ready: kstatus compares generations.
 		Default: &apiextensionsv1.JSON{Raw: []byte(`{"observedGeneration":-1}`)},
 		Type:    "object", Description: "status is what the mesh says about the document. One of the dispatchers writes it.",
 		Properties: map[string]schema{
