@@ -8,17 +8,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 var (
-	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```")
+	codeBlock   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading     = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	noAnchor    = regexp.MustCompile(`[^\w\- ]`)
 	codeName    = regexp.MustCompile("`([a-z][a-z/]*)\\.([A-Z]\\w*)`")
+	codeSpan    = regexp.MustCompile("`[^`]*`")
 	fileName    = regexp.MustCompile("`((?:[a-z][a-z0-9_-]*/)+[a-z0-9_-]+\\.(?:go|proto|yaml|md))`")
 )
 
@@ -41,6 +43,25 @@ func TestTheLinksOfDocumentsLeadSomewhere(t *testing.T) {
 				t.Errorf("%s: there is no file for the link %s", page, found[1])
 			} else if anchor != "" && !slices.Contains(anchors[filepath.Clean(target)], anchor) {
 				t.Errorf("%s: there is no heading for the link %s", page, found[1])
+			}
+		}
+	}
+}
+
+// TestLinesOfDocumentsAreShort: at most 100 characters, without the addresses of links. Blocks of code, tables, and a line that cannot be
+// broken outside of its code may be longer.
+func TestLinesOfDocumentsAreShort(t *testing.T) {
+	written := regexp.MustCompile(`^(docs/)?(design/)?[\w-]+\.md$`)
+	for _, page := range documents(t) {
+		page = filepath.ToSlash(strings.TrimPrefix(page, root))
+		if !written.MatchString(page) || page == "docs/circles.md" { // a program writes it
+			continue
+		}
+		for line := range strings.Lines(textOf(t, root+page)) {
+			line = link.ReplaceAllString(strings.TrimRight(line, "\n"), "]()")
+			breakable := strings.Contains(strings.TrimLeft(codeSpan.ReplaceAllString(line, ""), " -"), " ")
+			if utf8.RuneCountInString(line) > 100 && breakable && !strings.HasPrefix(strings.TrimLeft(line, " "), "|") {
+				t.Errorf("%s: this line has more than 100 characters:\n%s", page, line)
 			}
 		}
 	}
