@@ -28,7 +28,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate of a name, for DNS names if it is that of a server.
+// issue makes a certificate of a name. A server's certificate has DNS names too.
 func (a *authority) issue(name string, servers ...string) tls.Certificate {
 	return a.issueAs(func(*x509.Certificate) {}, name, servers...)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// object is one of 2 kB.
+// object is an object of 2 kB.
 var object = `{"kind":"Pod","metadata":{"annotations":{"a":"` + strings.Repeat("x", 2000) + `"}}}`
 
 // BenchmarkReview is one review of a 2 kB object at a time, from the fake dispatcher's question to its answer.
@@ -36,8 +36,8 @@ func BenchmarkReview(b *testing.B) {
 	}
 }
 
-// BenchmarkHost is what a review of a 2 kB object costs a host whose handlers do nothing, from an encoded frame to an
-// encoded verdict, with 32 reviews under way. One operation is one review for all its hooks.
+// BenchmarkHost measures the cost of a review of a 2 kB object for a host whose handlers do nothing, from an encoded
+// frame to an encoded verdict, with 32 reviews under way. One operation is one review for all its hooks.
 func BenchmarkHost(b *testing.B) {
 	for _, hooks := range []int{1, 8} {
 		for _, together := range []int{1, 8} {
@@ -130,7 +130,7 @@ func (s *replay) Recv() ([]byte, error) {
 		}
 		return nil, io.EOF
 	}
-	const most = 32 // of what is around a review
+	const most = 32 // of the bytes around a review
 	members := make([]byte, most, most+n*(most+len(s.review)))
 	for range n {
 		for range s.hooks {
@@ -167,7 +167,7 @@ func (s *replay) Send(frame []byte) error {
 	return nil
 }
 
-// report says what it cost: the machine may do other things, so the time of the processor counts.
+// report reports the cost in processor time, since the machine may do other things.
 func (s *replay) report() {
 	s.b.Helper()
 	s.b.ReportMetric(float64(s.frames)/float64(s.b.N), "frames/op")
@@ -205,7 +205,7 @@ func (s *replay) serve() (address string) {
 	return listener.Addr().String()
 }
 
-// connect is the stream's handler: it sends what Recv says and gives Send what comes.
+// connect is the stream's handler: it sends the frames of Recv, and gives the received frames to Send.
 func (s *replay) connect(_ any, stream grpc.ServerStream) error {
 	var hello []byte
 	if err := stream.RecvMsg(&hello); err != nil {

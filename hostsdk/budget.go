@@ -16,7 +16,7 @@ func newBudget(total int) *budget {
 	return &budget{most: total, total: total, members: map[*session]struct{}{}}
 }
 
-// resize changes the total, between 0 and what it was at first.
+// resize changes the total, between 0 and its first value.
 func (b *budget) resize(total int) {
 	total = min(max(total, 0), b.most)
 	b.mu.Lock()

@@ -40,7 +40,7 @@ type hook struct {
 	lastConfiguration atomic.Pointer[string]
 }
 
-// configuration returns the name of a configuration as a string, which is nearly always that of the previous call.
+// configuration returns the name of a configuration as a string. Consecutive calls nearly always have the same name.
 func (h *hook) configuration(name []byte) string {
 	if last := h.lastConfiguration.Load(); last != nil && *last == string(name) {
 		return *last
@@ -256,7 +256,7 @@ func (c *caller) complainOfCode(ctx context.Context, inv *invocation, r *Respons
 	}
 }
 
-// complaint returns what to log of a fault of a hook; nil if another one was logged a moment ago.
+// complaint returns the log attributes of a fault of a hook; nil if another fault was logged a moment ago.
 func (i *invocation) complaint(err error) []slog.Attr {
 	unlogged, ok := i.hook.complaints.allow(time.Now())
 	if !ok {

@@ -94,9 +94,9 @@ func TestEachHandlersSpanIsTheChildOfItsCall(t *testing.T) {
 		spanID []byte
 		parent string
 	}{
-		"the span of the call":             {[]byte{1, 2, 3, 4, 5, 6, 7, 8}, "0102030405060708"},
-		"that of the frame without one":    {nil, "00f067aa0ba902b7"},
-		"that of the frame with a bad one": {[]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, "00f067aa0ba902b7"},
+		"the span of the call":                     {[]byte{1, 2, 3, 4, 5, 6, 7, 8}, "0102030405060708"},
+		"the frame's trace without a call's span":  {nil, "00f067aa0ba902b7"},
+		"the frame's trace with a bad call's span": {[]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, "00f067aa0ba902b7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := tracetest.NewSpanRecorder()
@@ -151,7 +151,8 @@ func waitFor(t *testing.T, holds func() bool) {
 	}
 }
 
-// TestFailuresAreLoggedHere: the operator of the host reads what the mesh is not told, but not more often than is good.
+// TestFailuresAreLoggedHere: the operator of the host reads details that the mesh does not get, but not more often than
+// is good.
 func TestFailuresAreLoggedHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -200,7 +201,7 @@ func TestFailuresAreLoggedHere(t *testing.T) {
 	})
 }
 
-// TestADispatcherThatDoesNotReadIsNotReadFrom: what it is owed waits in a bounded queue, and then it gets no more.
+// TestADispatcherThatDoesNotReadIsNotReadFrom: its verdicts wait in a bounded queue, and then it gets no more.
 func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
@@ -222,7 +223,7 @@ func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
 			}
 			sent <- n
 		}()
-		// The host stops reading, and takes the silence that follows for what it is.
+		// The host stops reading, and takes the silence of the stream for a lost dispatcher.
 		if err := <-done; err == nil || !strings.Contains(err.Error(), "fell silent") {
 			t.Errorf("the session ended with %v", err)
 		}
@@ -232,7 +233,7 @@ func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	})
 }
 
-// TestAProbeThatBreaksIsNotReady covers what can go wrong in an author's probe.
+// TestAProbeThatBreaksIsNotReady covers the failures of an author's probe.
 func TestAProbeThatBreaksIsNotReady(t *testing.T) {
 	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
 	if err != nil {

@@ -18,7 +18,7 @@ func part(call, total uint64, hooks uint32, data string) *wire.ChunkView {
 	return &wire.ChunkView{CallID: call, Total: total, Hooks: hooks, Data: []byte(data)}
 }
 
-// TestChunksThatBreakTheContract end the session: what follows could not be told apart from what is missing.
+// TestChunksThatBreakTheContract end the session: the next bytes could not be told apart from the missing bytes.
 func TestChunksThatBreakTheContract(t *testing.T) {
 	tests := map[string]struct {
 		chunks []*wire.ChunkView
@@ -66,7 +66,7 @@ func TestTheCallOfAReviewInChunksIsTaken(t *testing.T) {
 	}
 }
 
-// TestATotalCostsNothingBeforeItsBytes: memory follows what came, and never passes what was said.
+// TestATotalCostsNothingBeforeItsBytes: memory follows the received bytes, and never passes the announced total.
 func TestATotalCostsNothingBeforeItsBytes(t *testing.T) {
 	const total = 1 << 20
 	a := assembly{limit: total}
@@ -81,12 +81,12 @@ func TestATotalCostsNothingBeforeItsBytes(t *testing.T) {
 		}
 	}
 	if a.drop(); a.data != nil {
-		t.Error("what was cancelled is still held")
+		t.Error("a cancelled review is still held")
 	}
 }
 
 // TestAReviewInChunksIsTheReview cuts random reviews at random places, with cancellations of single hooks and other
-// reviews between the chunks, and compares what follows with what the whole review does.
+// reviews between the chunks, and compares the effects with the effects of the whole review.
 func TestAReviewInChunksIsTheReview(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))

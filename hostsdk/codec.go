@@ -25,7 +25,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*frame)}, nil
 }
 
-// Unmarshal implements [encoding.CodecV2]. gRPC takes its buffers back: this copy is the one that handlers see.
+// Unmarshal implements [encoding.CodecV2]. gRPC takes its buffers back: handlers see this copy.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	frame, ok := v.(*[]byte)
 	if !ok {
@@ -52,7 +52,7 @@ func connect(ctx context.Context, conn grpc.ClientConnInterface) (Stream, error)
 type grpcStream struct {
 	grpc.ClientStream
 
-	out []byte // what Send hands over; one goroutine sends
+	out []byte // the frame that Send hands over; one goroutine sends
 }
 
 // Send implements [Stream].

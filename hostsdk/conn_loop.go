@@ -10,8 +10,8 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// connLoop keeps a session to one dispatcher: it dials, serves, and dials again. It is the listener of its sessions: the
-// board notes all that they report, and the dial plan what tells where dispatchers are.
+// connLoop keeps a session to one dispatcher: it dials, serves, and dials again. It is the listener of its sessions: it
+// passes their reports to the board, and the addresses of dispatchers to the dial plan.
 type connLoop struct {
 	*board
 	dialTarget

@@ -17,7 +17,7 @@ type connManager struct {
 	// resolveNow holds a wake-up for each name.
 	resolveNow map[string]chan struct{}
 
-	// launch starts a loop and returns what stops it; set by serveAll before anything else starts.
+	// launch starts a loop and returns the function that stops it; set by serveAll before anything else starts.
 	launch func(t dialTarget) context.CancelFunc
 
 	mu      sync.Mutex

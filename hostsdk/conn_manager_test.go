@@ -90,7 +90,7 @@ func (m *mesh) dialled(address string) int {
 	return n
 }
 
-// run runs a host with the hook "allow", and returns what stops it.
+// run runs a host with the hook "allow", and returns the function that stops it.
 func (m *mesh) run(o hostsdk.Options) (*hostsdk.Host, func() error) {
 	m.t.Helper()
 	host := m.host(o)
@@ -115,7 +115,7 @@ func (m *mesh) host(o hostsdk.Options) *hostsdk.Host {
 	return host
 }
 
-// launch runs a host until the end of the test, and returns what stops it sooner.
+// launch runs a host until the end of the test, and returns a function that stops it sooner.
 func (m *mesh) launch(host *hostsdk.Host) func() error {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	done := make(chan error, 1)
@@ -279,7 +279,8 @@ func TestALeavingDispatcherNamesOthers(t *testing.T) {
 	})
 }
 
-// TestADispatcherReachedTwiceKeepsOneSession: an address that hides several dispatchers, and one that is named twice.
+// TestADispatcherReachedTwiceKeepsOneSession: an address that hides several dispatchers, and an address that is named
+// twice.
 func TestADispatcherReachedTwiceKeepsOneSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t)
@@ -391,7 +392,7 @@ func TestRunDrainsEverySession(t *testing.T) {
 	})
 }
 
-// TestAHostLogsWhatItIsToldAndHowItStops: a line has what there is to say, and nothing else.
+// TestAHostLogsWhatItIsToldAndHowItStops: a line has the attributes that are known, and nothing else.
 func TestAHostLogsWhatItIsToldAndHowItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, log := newMesh(t), &bytes.Buffer{}
@@ -470,7 +471,7 @@ func TestRunSaysWhenCallsWereCutOff(t *testing.T) {
 }
 
 // TestHandlersAreBoundedOverAllSessions: two dispatchers may together ask for more than the host takes while the shares
-// change. What is too much waits.
+// change. Further calls wait.
 func TestHandlersAreBoundedOverAllSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t)

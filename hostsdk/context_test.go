@@ -12,7 +12,7 @@ import (
 
 type contextKey struct{}
 
-// twoContexts are a call's context and what it stands for, made of the library's own.
+// twoContexts are a call's context and its equivalent made of the library's own contexts.
 type twoContexts struct {
 	lost       context.CancelCauseFunc // the session
 	mine       callContext
@@ -118,7 +118,7 @@ func TestAContextMadeOfACallsEndsWithIt(t *testing.T) {
 	}
 }
 
-// TestAContextThatNobodyWaitsForCostsNothing is what it is for.
+// TestAContextThatNobodyWaitsForCostsNothing measures the saving of the call's context.
 func TestAContextThatNobodyWaitsForCostsNothing(t *testing.T) {
 	ctx, deadline := t.Context(), time.Now().Add(time.Hour)
 	c := &callContext{}

@@ -27,7 +27,7 @@ func (h *Host) dial(at endpoint) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// An idle session is still a session.
 		grpc.WithIdleTimeout(0),
-		// What Hello announces. Verdicts are made to fit what the dispatcher announces in turn.
+		// The limit that Hello announces. Verdicts are made to fit the limit that the dispatcher announces in turn.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(max(h.options.MaxFrameBytes, maxWireBytes))),
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(window),

@@ -61,7 +61,7 @@ func (l *earlyCancels) forget(before time.Time) {
 	l.list = slices.Delete(l.list, 0, n)
 }
 
-// cancelled reports whether one of several cancellations names a hook.
+// cancelled reports whether any of several cancellations names a hook.
 func cancelled(early []earlyCancel, hook uint32) bool {
 	return slices.ContainsFunc(early, func(e earlyCancel) bool { return len(e.hooks) == 0 || slices.Contains(e.hooks, hook) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// A whole host. It runs until it gets SIGTERM, then it finishes what it was asked and leaves.
+// A whole host. It runs until it gets SIGTERM, then it finishes its calls and leaves.
 func Example() {
 	if err := serve(); err != nil {
 		fmt.Println(err)
@@ -71,7 +71,7 @@ func ExampleError() {
 	// Output: failed: the registry does not answer
 }
 
-// The context of a handler ends with the time of the call. What a handler waits for should heed it.
+// The context of a handler ends with the time of the call. A handler that waits should heed it.
 func ExampleRequest() {
 	ctx, cancel := context.WithCancel(context.Background())
 	showIn(ctx, "slow.example.com", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {

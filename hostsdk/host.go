@@ -86,10 +86,10 @@ func (h *Host) Mutate(name string, handler Handler, options ...HookOption) {
 	h.register(hookID{name, admissionv1.Stage_STAGE_MUTATE}, handler, options)
 }
 
-// Initialize registers the handler of an initializer, by the name that it has in its InitializerConfiguration. The handler is called as
-// that of a mutating hook, for objects to be created only, while the object is staged: a patch initializes the object, no patch leaves it as it is,
-// and a denial refuses it. Each object is handled by one replica; another takes it over if that one is lost. A fault of the registration is returned
-// by Run.
+// Initialize registers the handler of an initializer, by the name that it has in its InitializerConfiguration. The handler is called as a mutating
+// hook's handler, for objects to be created only, while the object is staged: a patch initializes the object, no patch leaves it as it is, and a
+// denial refuses it. Each object is handled by one replica; another takes it over if that one is lost. A fault of the registration is returned by
+// Run.
 func (h *Host) Initialize(name string, handler Handler, options ...HookOption) {
 	h.register(hookID{name, admissionv1.Stage_STAGE_INITIALIZE}, handler, options)
 }
@@ -178,8 +178,8 @@ func (h *Host) Serve(ctx context.Context, open OpenFunc) error {
 // they learn of a lower number are taken.
 func (h *Host) SetMaxOutstanding(n int) { h.budget.resize(n) }
 
-// Ready is closed once every hook is in rotation with at least one dispatcher. A readiness check of the host's Pod on it
-// keeps a rollout from replacing good replicas by ones that the mesh does not ask.
+// Ready is closed once every hook is in rotation with at least one dispatcher. A rollout whose Pods have it as their
+// readiness check does not replace good replicas by replicas that the mesh does not ask.
 func (h *Host) Ready() <-chan struct{} { return h.board.ready }
 
 // Status is how the host stands with its dispatchers now.

@@ -24,7 +24,7 @@ func framed(number protowire.Number, body []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), body)
 }
 
-// TestFramesThatNobodyTakes end the session with what was wrong, whatever they would cost to read.
+// TestFramesThatNobodyTakes end the session with their fault, whatever they would cost to read.
 func TestFramesThatNobodyTakes(t *testing.T) {
 	manyHooks := append([]byte{8, 1}, strings.Repeat("\x12\x00", maxReviewHooks+1)...)
 	tests := map[string]struct {
@@ -73,7 +73,7 @@ func TestAsManyHooksAsThereMayBe(t *testing.T) {
 	}
 }
 
-// TestFloodsAreBounded: what a dispatcher can say without end costs a bounded amount of memory.
+// TestFloodsAreBounded: frames that a dispatcher can send without end cost a bounded amount of memory.
 func TestFloodsAreBounded(t *testing.T) {
 	s := welcomedState(t, 3, capabilityBatches)
 	for n := range uint64(4 * maxEarlyCancels) {
@@ -110,7 +110,7 @@ func TestVerdictsOfNobodyAreNone(t *testing.T) {
 	}
 }
 
-// TestAfterItsLastWordAHostIsSilent: nothing follows what it promised to be the last.
+// TestAfterItsLastWordAHostIsSilent: no frame follows the promised last frame.
 func TestAfterItsLastWordAHostIsSilent(t *testing.T) {
 	s := welcomedState(t, 3)
 	s.drain(start)
@@ -128,7 +128,7 @@ func TestAfterItsLastWordAHostIsSilent(t *testing.T) {
 	}
 }
 
-// TestAnUnwritableSessionKeepsNothing: what cannot be sent is not collected.
+// TestAnUnwritableSessionKeepsNothing: frames that cannot be sent are not collected.
 func TestAnUnwritableSessionKeepsNothing(t *testing.T) {
 	s := welcomedState(t, 3)
 	take(s, start, reviewOf(1, 1))

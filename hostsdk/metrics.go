@@ -68,7 +68,7 @@ func endOf(v *hostv1.Verdict) callEnd {
 	return callFailed
 }
 
-// hookAttributes are those of the metrics of a hook. They are made once, so that a call makes none.
+// hookAttributes are the attributes of the metrics of a hook. They are made once, so that a call makes none.
 type hookAttributes struct {
 	all   []metric.RecordOption
 	ended [callRefused + 1][]metric.AddOption // those and the outcome

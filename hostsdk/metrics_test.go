@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// TestCallsAreCountedByHookAndOutcome calls a handler for each outcome, and the one that denies twice. While a handler waits, a call of another
+// TestCallsAreCountedByHookAndOutcome calls a handler for each outcome, and the denying handler twice. While a handler waits, a call of another
 // session finds no slot.
 func TestCallsAreCountedByHookAndOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

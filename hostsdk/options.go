@@ -42,7 +42,7 @@ const (
 	handlerGrace = time.Second
 	// probeTimeout is how long a readiness probe of a hook may take.
 	probeTimeout = 5 * time.Second
-	// defaultVerdictBytes is the largest verdict for a dispatcher that names no limit: what gRPC takes by default.
+	// defaultVerdictBytes is the largest verdict for a dispatcher that names no limit: the default limit of gRPC.
 	defaultVerdictBytes = 4 << 20
 	// defaultFrameBytes is the largest review of a session that announced no limit.
 	defaultFrameBytes = 4 << 20
@@ -103,7 +103,7 @@ type Options struct {
 	MaxFrameBytes int
 	// DrainTimeout is how long the calls in flight may take once Run's context has ended; 0 means DefaultDrainTimeout.
 	DrainTimeout time.Duration
-	// Logger receives what the operator of the host should know; nil means slog.Default.
+	// Logger receives messages for the operator of the host; nil means slog.Default.
 	Logger *slog.Logger
 	// TracerProvider makes the spans of handlers; nil means OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider

@@ -42,7 +42,7 @@ func TestNewRefusesOptionsThatCannotWork(t *testing.T) {
 
 func allow(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
 
-// TestRunSaysWhatIsWrongAtOnce: what cannot get better while the host runs.
+// TestRunSaysWhatIsWrongAtOnce: Run returns errors at once that cannot go away while the host runs.
 func TestRunSaysWhatIsWrongAtOnce(t *testing.T) {
 	plain := hostsdk.Options{Name: "a", Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.Plaintext()}
 	tests := map[string]struct {

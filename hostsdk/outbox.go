@@ -46,7 +46,8 @@ func (o *outbox) verdict(encoded []byte) {
 	o.waiting++
 }
 
-// seal makes the run one frame. The encoding of a frame with one verdict differs from that of a member in its tag alone.
+// seal makes the run one frame. Only the tag of the encoding differs between a frame with one verdict and a member of a
+// run.
 func (o *outbox) seal() {
 	var frame []byte
 	switch o.members {

@@ -16,7 +16,7 @@ func verdictOf(call uint64, size int) []byte {
 	})
 }
 
-// read decodes the frames of an outbox: how many verdicts each holds, and in what order they all are.
+// read decodes the frames of an outbox: the number of verdicts in each, and the calls in their order.
 func read(t *testing.T, frames [][]byte) (sizes []int, calls []uint64) {
 	t.Helper()
 	for _, encoded := range frames {

@@ -28,8 +28,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// TestProtocol plays the transcripts of testdata/protocol: what a dispatcher sends, and what the host answers, frame by
-// frame and under a fake clock. They are the contract in examples. -rewrite writes the answers anew.
+// TestProtocol plays the transcripts of testdata/protocol: the frames of a dispatcher, and the answers of the host,
+// frame by frame and under a fake clock. They are the contract in examples. -rewrite writes the answers anew.
 func TestProtocol(t *testing.T) {
 	files, err := filepath.Glob("testdata/protocol/*.txt")
 	if err != nil || len(files) == 0 {
@@ -54,17 +54,17 @@ type stage struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	transcript vector // of what was played
+	transcript vector // of the played frames
 
 	mu       sync.Mutex
-	lines    []string // what happened since the last command
+	lines    []string // events since the last command
 	releases map[string]chan struct{}
 }
 
-// play carries out one command of a transcript and returns what happened until nothing moves any more.
+// play carries out one command of a transcript and returns the events until nothing moves any more.
 //
 //	host hooks=(NAME, ...) [max-outstanding=N] [drain-timeout=D]
-//	               starts a host and prints its first frames; what a hook does is in its name, see stage.handler
+//	               starts a host and prints its first frames; a hook is named after its behaviour, see stage.handler
 //	send           sends the frames in the input, one per line, in prototext; "unknown" is a frame from the future
 //	chunks of=N [parts=(I, ...)]
 //	               sends the review in the input in N chunks, or only some of them, counted from 0
@@ -181,7 +181,7 @@ func (s *stage) chunks(d *datadriven.TestData, step *vectorStep) {
 	}
 }
 
-// register adds a hook that a transcript asks, named for what it does.
+// register adds a hook that a transcript asks, named after its behaviour.
 func (s *stage) register(host *hostsdk.Host, name string) {
 	switch handler := s.handler(name); name {
 	case "patch":
@@ -295,7 +295,7 @@ func (s *stage) sayf(format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-// flush returns what happened: first which handlers started, then the frames. Handlers run at the same time, so the
+// flush returns the events: first the handlers that started, then the frames. Handlers run at the same time, so the
 // order of their verdicts means nothing.
 func (s *stage) flush() string {
 	s.mu.Lock()
@@ -355,7 +355,7 @@ func (s *stage) frame(line string) *hostv1.ConnectResponse {
 	return frame
 }
 
-// spaces are what prototext varies on purpose from build to build.
+// spaces match the white space that prototext varies on purpose from build to build.
 var spaces = regexp.MustCompile(`\s+`)
 
 func oneLine(frame *hostv1.ConnectRequest) string {

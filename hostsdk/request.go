@@ -24,7 +24,7 @@ type Request struct {
 	// Round is 0, or 1 when a mutating hook is asked again because others changed the object after it.
 	Round int
 	// Mode says why the hook is asked; a handler without side effects need not care. MODE_SHADOW means that the verdict
-	// decides nothing: a handler that logs or counts what it refuses may want to leave that out. MODE_SPECULATIVE and
+	// decides nothing: a handler that logs or counts its denials may want to leave them out. MODE_SPECULATIVE and
 	// MODE_HEDGE mean that it may not count. MODE_UNSPECIFIED and MODE_DECIDE are the usual case.
 	Mode hostv1.Mode
 
@@ -39,10 +39,9 @@ func NewRequest(a *admissionv1.AdmissionRequest) *Request {
 	return &Request{request: r}
 }
 
-// Admission is the request itself, with all that the methods beside this one do not say: never nil, shared with other
-// handlers, and read only. It is decoded when the first handler of a review asks for it; what the other methods say costs
-// less. Its objects are parts of the frame that it came in, which lives as long as one of them: clone an object to keep it
-// for long.
+// Admission is the request itself, with all its fields: never nil, shared with other handlers, and read only. It is
+// decoded when the first handler of a review asks for it; the other methods cost less. Its objects are parts of the frame
+// that it came in, which lives as long as any of them: clone an object to keep it for long.
 func (r *Request) Admission() *admissionv1.AdmissionRequest { return r.request.message() }
 
 // Cluster is the name of the cluster that the request comes from, as the mesh authenticated it.

@@ -81,7 +81,7 @@ func TestAnEmptyRequestSaysNothing(t *testing.T) {
 	}
 }
 
-// TestObjectsAreTheBytesThatCame, and what is behind them in the frame is out of a handler's reach.
+// TestObjectsAreTheBytesThatCame: a handler cannot reach the bytes of the frame behind its objects.
 func TestObjectsAreTheBytesThatCame(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
@@ -129,7 +129,7 @@ func TestTheWholeIsDecodedOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is what handlers pay for a request of 2 kB.
+// BenchmarkRequest measures the cost of a request of 2 kB for handlers.
 func BenchmarkRequest(b *testing.B) {
 	a := asked()
 	a.Object.Raw = make([]byte, 2048)

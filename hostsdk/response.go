@@ -21,7 +21,7 @@ import (
 type Response struct {
 	// Allowed is true if the write may go on.
 	Allowed bool
-	// Message tells the person whose write was refused why, and what to do.
+	// Message tells the person whose write was refused why, and how to change it.
 	Message string
 	// Code is the HTTP status that this person gets, 400 to 599; any other means 403.
 	Code int32
@@ -222,7 +222,7 @@ func isDenial(v *hostv1.Verdict) bool { return v.GetResponse() != nil && !v.GetR
 const (
 	// maxCode is the greatest status of an error of HTTP.
 	maxCode = 599
-	// frameOverhead bounds what a frame holds beside its verdict.
+	// frameOverhead bounds the bytes of a frame beside its verdict.
 	frameOverhead = 16
 	// cutOff ends a text that was too long.
 	cutOff = " ... (cut)"

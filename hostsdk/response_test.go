@@ -131,7 +131,7 @@ func TestResponsesOnTheWire(t *testing.T) {
 	}
 }
 
-// TestCodesOfDenials are the edges of those of HTTP's errors.
+// TestCodesOfDenials tests the edges of the range of HTTP's error codes.
 func TestCodesOfDenials(t *testing.T) {
 	for code, want := range map[int32]int32{
 		math.MinInt32: 403, -422: 403, 0: 403, 200: 403, 399: 403, 400: 400, 422: 422, 599: 599, 600: 403, 1000: 403, math.MaxInt32: 403,

@@ -27,7 +27,8 @@ type Stream interface {
 // OpenFunc opens the stream of a session. The end of ctx ends the stream at once, also while it is being opened.
 type OpenFunc func(ctx context.Context) (Stream, error)
 
-// listener receives what a session reads of its dispatcher. The session's reader calls it, so it must not block.
+// listener receives the frames that a session reads from its dispatcher. The session's reader calls it, so it must not
+// block.
 type listener interface {
 	welcomed(s *session, w *hostv1.Welcome)
 	hookChanged(s *session, h *hostv1.HookState)
@@ -35,9 +36,9 @@ type listener interface {
 	ended(s *session)
 }
 
-// session is the shell around the state of one session: a reader, a writer, a timer, and a goroutine for each running
-// handler. Each of them steps the state under mu and carries out the effects outside of it. The writer and each handler that has
-// returned may send; one of them does at a time.
+// session is the shell around the state of one session: a reader, a writer, a timer, and a goroutine for each running handler.
+// Each of them steps the state under mu and carries out the effects outside of it. The writer and each handler that has returned
+// may send, one at a time.
 type session struct {
 	// Set once, by newSession.
 	hooks    map[hookID]*hook
@@ -54,7 +55,7 @@ type session struct {
 	forWriter, forReader, forTimer chan struct{}
 
 	// Set once, by run, before anything else starts.
-	handling context.Context //nolint:containedctx // the parent of the handlers' contexts, which outlive what started them
+	handling context.Context //nolint:containedctx // the parent of the handlers' contexts, which outlive the frames that started them
 	abort    context.CancelCauseFunc
 	stream   Stream
 
@@ -115,8 +116,8 @@ func openStream(ctx, streamCtx context.Context, abort context.CancelCauseFunc, o
 	return stream, err
 }
 
-// sendHello puts Hello first into the outbox. A share that changes meanwhile follows it, and so does one of 0, which a Hello
-// cannot express.
+// sendHello puts Hello first into the outbox. A share that changes meanwhile follows it, and so does a share of 0, which a
+// Hello cannot express.
 func (s *session) sendHello() {
 	s.hello.MaxOutstanding = uint32(max(1, s.budget.share()))
 	s.mu.Lock()
@@ -235,8 +236,8 @@ func (s *session) carryOut(out *effects) {
 	}
 }
 
-// shareChanged announces the session's share of the budget. It reads the share under mu, so that the later one of two changes
-// is announced last.
+// shareChanged announces the session's share of the budget. It reads the share under mu, so that the later of two changes is
+// announced last.
 func (s *session) shareChanged() {
 	s.step(func(st *state, _ time.Time) (none effects) { st.credit(s.budget.share()); return none })
 }

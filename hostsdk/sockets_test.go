@@ -209,7 +209,7 @@ func TestTLSFilesThatAreNoCertificates(t *testing.T) {
 	}
 }
 
-// TestReviewsUpToTheAnnouncedSizeAreTaken sends one that just fits, and one that does not: gRPC ends the stream then, and
+// TestReviewsUpToTheAnnouncedSizeAreTaken sends a review that just fits, and one larger: gRPC ends the stream then, and
 // the host comes back.
 func TestReviewsUpToTheAnnouncedSizeAreTaken(t *testing.T) {
 	const limit = 5 << 20 // More than gRPC takes by default.

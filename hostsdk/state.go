@@ -37,7 +37,7 @@ type hookID struct {
 	stage admissionv1.Stage
 }
 
-// effects are what the session has to do after a step, in the order of the fields. The frames to send are in the outbox.
+// effects are the tasks of the session after a step, in the order of the fields. The frames to send are in the outbox.
 type effects struct {
 	// welcome is set once the dispatcher has accepted the host, and again when it says more.
 	welcome *hostv1.Welcome
@@ -52,8 +52,8 @@ type effects struct {
 	abort error
 }
 
-// state decides what one session does. It is pure: no goroutine, no clock, no I/O; time comes in as a parameter. One
-// caller at a time.
+// state decides the actions of one session. It is pure: no goroutine, no clock, no I/O; time comes in as a parameter.
+// One caller at a time.
 type state struct {
 	// Set once, by newState.
 	hooks        map[hookID]*hook

@@ -53,7 +53,7 @@ func finish(s *state, now time.Time, p pair) {
 	s.finished(now, p, v, encodeVerdict(nil, v))
 }
 
-// sent are the frames in the outbox, in order, and is what the writer does.
+// sent returns the frames in the outbox, in order, as the writer does.
 func sent(t *testing.T, s *state) []*hostv1.ConnectRequest {
 	t.Helper()
 	var out []*hostv1.ConnectRequest
@@ -76,7 +76,7 @@ func marshal(t *testing.T, m proto.Message) []byte {
 	return encoded
 }
 
-// TestTheWelcomesDefaults are what holds when a dispatcher says nothing.
+// TestTheWelcomesDefaults are the limits of a Welcome that states none.
 func TestTheWelcomesDefaults(t *testing.T) {
 	s := welcomedState(t, 1)
 	if s.silence != defaultSilence || s.maxVerdict != defaultVerdictBytes {
@@ -124,7 +124,7 @@ func TestEarlyCancelsAreBounded(t *testing.T) {
 	if out := take(s, start, reviewOf(2, 1)); len(out.start) != 0 {
 		t.Error("the second oldest cancellation should have been remembered")
 	}
-	// What they name counts.
+	// Each named call counts.
 	s.cancel(start, &hostv1.Cancel{CallId: 5000, HookIndexes: make([]uint32, maxEarlyCancels-1)})
 	if s.early.size != maxEarlyCancels || len(s.early.list) != 1 {
 		t.Errorf("%d are remembered with %d in all", len(s.early.list), s.early.size)
@@ -186,7 +186,7 @@ type books struct {
 	verdicts map[pair]int
 	drained  *hostv1.HostDrain
 
-	// A review that comes in chunks, what is missing of it, and how many hooks it asks.
+	// A review in chunks, its missing bytes, and the number of hooks that it calls.
 	large        uint64
 	total, hooks int
 	missing      []byte
@@ -233,7 +233,7 @@ func (b *books) review() *hostv1.Review {
 	return r
 }
 
-// chunk sends a part of the large review, or the first one of the next.
+// chunk sends a part of the large review, or the first chunk of the next.
 func (b *books) chunk() error {
 	if len(b.missing) == 0 {
 		r := b.review()
@@ -246,7 +246,7 @@ func (b *books) chunk() error {
 	return b.note(b.s.frame(b.now, &frame{chunk: c}))
 }
 
-// cancel names calls that were, are and will be. One of all hooks stands for the chunks that are missing.
+// cancel names calls that were, are and will be. A cancellation of all hooks stands for the missing chunks.
 func (b *books) cancel() error {
 	c := &hostv1.Cancel{CallId: b.random.Uint64N(b.call + 3)}
 	for range b.random.IntN(3) {
@@ -258,7 +258,7 @@ func (b *books) cancel() error {
 	return b.note(b.s.cancel(b.now, c))
 }
 
-// note reads what came of the last thing.
+// note reads the effects of the last step.
 func (b *books) note(out effects) error {
 	if out.abort != nil {
 		return out.abort
@@ -338,7 +338,8 @@ func (b *books) close() error {
 	return nil
 }
 
-// TestTheShellIsToldWhenADeadlineMovesForward, whatever the order of frames: it sleeps until the one that it knows.
+// TestTheShellIsToldWhenADeadlineMovesForward, whatever the order of frames: it sleeps until the deadline that it
+// knows.
 func TestTheShellIsToldWhenADeadlineMovesForward(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 6))

@@ -43,7 +43,7 @@ type HookStatus struct {
 	Clusters []string
 	// State is the state.
 	State hostv1.State
-	// Message explains what to do about it.
+	// Message explains the remedy.
 	Message string
 }
 

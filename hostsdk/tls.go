@@ -17,7 +17,7 @@ import (
 // TLS is how sessions are secured. It is asked anew at each dial, so that certificates and authorities are replaced
 // without a restart; sessions that stand are not disturbed.
 type TLS struct {
-	// credentials makes those of one dial; nil in the zero TLS.
+	// credentials makes the credentials of one dial; nil in the zero TLS.
 	credentials func(serverName string) (credentials.TransportCredentials, error)
 	// load reads the files again; nil without TLS.
 	load func() (*tls.Config, error)

@@ -25,7 +25,7 @@ type tracing struct {
 	options []trace.SpanStartOption
 	// The tracer is not asked before, in nanoseconds of Unix time.
 	idle      atomic.Int64
-	unsampled atomic.Int64 // in traces that are not sampled; samplesItself after it sampled one of them
+	unsampled atomic.Int64 // in traces that are not sampled; samplesItself after it sampled any
 }
 
 // spanAttributes is how many attributes the span of a handler gets at most.
@@ -74,7 +74,8 @@ func (t *tracing) start(inv *invocation, now time.Time) (context.Context, trace.
 	return spanCtx, span
 }
 
-// learn takes note of whether the tracer sampled a trace that is not sampled. One that did is asked about each: its sampler may choose some of them.
+// learn takes note of whether the tracer sampled a trace that the dispatcher did not. From then on the tracer is asked about each such trace: its
+// sampler may choose some of them.
 func (t *tracing) learn(sampled bool, now time.Time) {
 	if sampled {
 		t.unsampled.Store(samplesItself)
@@ -101,7 +102,7 @@ func endSpan(span trace.Span, inv *invocation, started time.Time) {
 	span.End()
 }
 
-// remote adds the call's span in the dispatcher to ctx. The traceparent of a frame is that of the whole review, which may
+// remote adds the call's span in the dispatcher to ctx. The traceparent of a frame belongs to the whole review, which may
 // hold calls of several hooks.
 func remote(ctx context.Context, inv *invocation) context.Context {
 	ctx = propagation.TraceContext{}.Extract(ctx, received{inv.review})

@@ -124,7 +124,8 @@ func asking(tb testing.TB, traceparent string) *invocation {
 	return inv
 }
 
-// BenchmarkUnsampled is what the trace of a call costs a host that samples as the dispatcher does, if that did not sample it.
+// BenchmarkUnsampled measures the cost of a call's trace for a host that samples as the dispatcher does, if the dispatcher
+// did not sample it.
 func BenchmarkUnsampled(b *testing.B) {
 	tracing := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample()))))
 	inv := asking(b, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")

@@ -23,11 +23,11 @@ const vectorsDir = "../sdk/conformance/vectors"
 
 // vector is one transcript.
 type vector struct {
-	// Name is that of the file.
+	// Name is the name of the file.
 	Name string `json:"name"`
 	// About is the comment at its head.
 	About string `json:"about"`
-	// Steps are what happens, in order.
+	// Steps are the events, in order.
 	Steps []vectorStep `json:"steps"`
 }
 
@@ -43,7 +43,7 @@ type vectorStep struct {
 	Ms     int64    `json:"ms,omitempty"`
 	Hook   string   `json:"hook,omitempty"`
 	Code   string   `json:"code,omitempty"`
-	// Expect is what the host does until nothing moves any more.
+	// Expect are the actions of the host until nothing moves any more.
 	Expect []vectorEvent `json:"expect"`
 }
 
@@ -71,7 +71,7 @@ func (s *vectorStep) sent(t *testing.T, frame *hostv1.ConnectResponse, text stri
 	s.Text = append(s.Text, text)
 }
 
-// expect notes what happened, as stage.flush tells it.
+// expect notes the events that stage.flush reports.
 func (s *vectorStep) expect(t *testing.T, happened string) {
 	t.Helper()
 	s.Expect = []vectorEvent{}
@@ -133,7 +133,7 @@ func (v *vector) check(t *testing.T, transcript string) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what %s says: run `go test -C hostsdk . -run TestProtocol -rewrite`", file, transcript)
+		t.Errorf("%s differs from %s: run `go test -C hostsdk . -run TestProtocol -rewrite`", file, transcript)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-// frame is a ConnectResponse. Exactly one of its fields is set; a message without a frame is of an unknown type.
+// frame is a ConnectResponse with exactly one field set. A message without a frame is of an unknown type.
 type frame struct {
 	reviews []review
 	chunk   *wire.ChunkView
@@ -137,7 +137,7 @@ func splitReviews(encoded []byte) ([]review, bool) {
 	return reviews, true
 }
 
-// split reads a Review. Of one that calls too many hooks it leaves the rest unread: it is refused.
+// split reads a Review. It refuses a review that calls too many hooks, and leaves its rest unread.
 func (r *review) split(encoded []byte) bool {
 	if !r.Read(encoded, maxReviewHooks) {
 		return false

@@ -57,7 +57,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// agree says where the frame differs from what the library makes of it.
+// agree returns the difference between the frame and the library's decoding of it.
 func agree(encoded []byte) error {
 	want := &hostv1.ConnectResponse{}
 	wrong := proto.Unmarshal(encoded, want)
@@ -110,7 +110,7 @@ func sameParts(r *request) error {
 
 func tooMany(m *hostv1.ConnectResponse) bool { return len(m.GetReview().GetHooks()) > maxReviewHooks }
 
-// known is a message without what this SDK does not look at. One review is a batch of one.
+// known is a message without the fields that this SDK ignores. One review is a batch of one.
 func known(m *hostv1.ConnectResponse) *hostv1.ConnectResponse {
 	forget := func(r *hostv1.Review) {
 		for _, h := range r.GetHooks() {

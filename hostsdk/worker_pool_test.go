@@ -13,8 +13,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// TestNoHandlerWaitsForAnother: those of one review, and those of several in one frame, all run at the same time, also when
-// each of them waits for all others, and when some end their goroutines.
+// TestNoHandlerWaitsForAnother: the handlers of one review, and of several reviews in one frame, all run at the same time,
+// also when each of them waits for all others, and when some end their goroutines.
 func TestNoHandlerWaitsForAnother(t *testing.T) {
 	const reviews, hooks = 8, 16
 	synctest.Test(t, func(t *testing.T) {

@@ -13,5 +13,5 @@
 // questions. [Pipe] is the stream alone, for tests that write every frame themselves.
 //
 // The fake accepts every hook that a host offers and puts it in rotation. It matches nothing and knows no failure
-// policies: it shows what a host answers, not what the mesh makes of it.
+// policies: it shows the answers of a host, not the mesh's decisions from them.
 package hosttest

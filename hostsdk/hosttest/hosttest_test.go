@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const deployment = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "b"}}`
 
-// newHost is what an author's program has: the hooks, apart from where they are served.
+// newHost makes the host of an author's program: its hooks, apart from the addresses of dispatchers.
 func newHost(t *testing.T) *hostsdk.Host {
 	t.Helper()
 	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
@@ -184,7 +184,7 @@ func TestAHostThatLeavesIsAnError(t *testing.T) {
 	}
 }
 
-// TestAPipeIsAStream compares it with what gRPC does.
+// TestAPipeIsAStream compares a pipe with a stream of gRPC.
 func TestAPipeIsAStream(t *testing.T) {
 	peer := hosttest.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -231,7 +231,7 @@ func TestAPipeIsAStream(t *testing.T) {
 	}
 }
 
-// What a host sends once its stream has broken is lost, as on a gRPC stream, and not now and then delivered.
+// A frame that a host sends once its stream has broken is lost, as on a gRPC stream, and never delivered.
 func TestABrokenPipeTakesNoFrame(t *testing.T) {
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())

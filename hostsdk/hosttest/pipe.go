@@ -135,7 +135,7 @@ func (h *hostEnd) CloseSend() error {
 	return nil
 }
 
-// next takes a frame, also one that was sent before the end; false when the stream has ended or broken.
+// next takes a frame, also a frame that was sent before the end; false when the stream has ended or broken.
 func next(frames <-chan []byte, ended, broken <-chan struct{}) ([]byte, bool) {
 	select {
 	case frame := <-frames:

@@ -7,8 +7,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Create is a request that creates an object, given in JSON. Kind, name and namespace are the object's; the resource
-// is the usual plural of its kind. Change what the hook looks at besides.
+// Create is a request that creates an object, given in JSON. Kind, name and namespace are the object's; the resource is
+// the usual plural of its kind. Change other fields that the hook reads.
 func Create(object string) *admissionv1.AdmissionRequest {
 	r := about(object)
 	r.Operation, r.Object = "CREATE", raw(object)
@@ -31,7 +31,7 @@ func Delete(old string) *admissionv1.AdmissionRequest {
 
 func raw(object string) *admissionv1.Object { return &admissionv1.Object{Raw: []byte(object)} }
 
-// about reads an object's head. One that cannot be read has none: hosts must bear that as well.
+// about reads an object's head. An unreadable object has none: hosts must bear it as well.
 func about(object string) *admissionv1.AdmissionRequest {
 	var head struct {
 		APIVersion string `json:"apiVersion"`

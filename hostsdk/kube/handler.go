@@ -15,8 +15,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
-// Validate makes a handler of one that judges typed objects. object is the request's object, the caller's own copy; it is
-// nil when the request has none, as on DELETE: see [OldObject].
+// Validate makes a handler from a function that judges typed objects. object is the request's object, the caller's own
+// copy; it is nil when the request has none, as on DELETE: see [OldObject].
 func Validate[T any](
 	judge func(ctx context.Context, object *T, r *hostsdk.Request) (*hostsdk.Response, error),
 ) hostsdk.Handler {
@@ -29,8 +29,8 @@ func Validate[T any](
 	}
 }
 
-// Mutate makes a handler of one that changes typed objects in place. When it allows, the changes are the patch; when it
-// denies or fails they are forgotten. object is nil when the request has none, as on DELETE.
+// Mutate makes a handler from a function that changes typed objects in place. When it allows, the changes are the
+// patch; when it denies or fails they are forgotten. object is nil when the request has none, as on DELETE.
 func Mutate[T any](
 	change func(ctx context.Context, object *T, r *hostsdk.Request) (*hostsdk.Response, error),
 ) hostsdk.Handler {
@@ -104,7 +104,7 @@ func withChanges(r *hostsdk.Request, response *hostsdk.Response, before []byte, 
 		return response, nil
 	}
 	if len(response.Patch) > 0 {
-		return nil, hostsdk.NewError("the handler changed the object and returned a patch as well: want one of them", nil)
+		return nil, hostsdk.NewError("the handler changed the object and returned a patch as well: want only one", nil)
 	}
 	patch, err := difference(r.Object(), before, after)
 	if err != nil {
@@ -114,8 +114,8 @@ func withChanges(r *hostsdk.Request, response *hostsdk.Response, before []byte, 
 	return response, nil
 }
 
-// PatchTo allows the write and changes the object to the one given in JSON: for handlers that work on raw bytes, or on
-// unstructured objects that hold everything. What object lacks is removed.
+// PatchTo allows the write and changes the object to the JSON in object: for handlers that work on raw bytes, or on
+// unstructured objects that hold everything. Fields that object lacks are removed.
 func PatchTo(r *hostsdk.Request, object []byte) (*hostsdk.Response, error) {
 	raw := r.Object()
 	if raw == nil {
@@ -140,12 +140,12 @@ func OldObject[T any](r *hostsdk.Request) (*T, error) {
 }
 
 // decode decodes an object. The request itself, which get takes it out of, is decoded only if there is one.
-func decode[T any](what string, r *hostsdk.Request, raw []byte, get func(*admissionv1.AdmissionRequest) *admissionv1.Object) (*T, error) {
+func decode[T any](field string, r *hostsdk.Request, raw []byte, get func(*admissionv1.AdmissionRequest) *admissionv1.Object) (*T, error) {
 	if raw == nil {
 		return nil, nil //nolint:nilnil // an absent object is no error, and documented
 	}
 	if contentType := get(r.Admission()).GetContentType(); contentType != "" && contentType != "application/json" {
-		return nil, hostsdk.NewError(fmt.Sprintf("the %s is %s, want JSON", what, contentType), nil)
+		return nil, hostsdk.NewError(fmt.Sprintf("the %s is %s, want JSON", field, contentType), nil)
 	}
 	if wanted := kindOf[T](); wanted != "" && wanted != r.Admission().GetKind().GetKind() {
 		return nil, hostsdk.NewError(fmt.Sprintf("the hook was asked about a %s, its handler takes a %s: narrow the rules of the hook",
@@ -153,7 +153,7 @@ func decode[T any](what string, r *hostsdk.Request, raw []byte, get func(*admiss
 	}
 	object := new(T)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
-		return nil, hostsdk.NewError("the "+what+" cannot be decoded by the host's types", err)
+		return nil, hostsdk.NewError("the "+field+" cannot be decoded by the host's types", err)
 	}
 	return object, nil
 }

@@ -2,8 +2,8 @@ package kube
 
 import "encoding/json"
 
-// origins says, for each item of to, which item of from it was: equal ones first, then those of the same key, then those
-// without a name at the same position; -1 for a new one. Each item of from is taken once.
+// origins returns, for each item of to, the index of its origin in from: equal items first, then items of the same key,
+// then items without a name at the same position; -1 for a new item. Each item of from is taken once.
 func origins(from, to []any) []int {
 	m := matcher{origin: make([]int, len(to)), taken: make([]bool, len(from))}
 	for j := range m.origin {
@@ -27,7 +27,7 @@ type matcher struct {
 
 func (m *matcher) take(i, j int) { m.origin[j], m.taken[i] = i, true }
 
-// by matches what identify calls the same: at the same position if possible, else in order.
+// by matches items for which identify returns the same: at the same position if possible, else in order.
 func (m *matcher) by(from, to []any, identify func(item any) string) {
 	waiting := map[string][]int{}
 	ids := make([]string, len(from))

@@ -19,7 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
-// TestMutateWritesSmallPatches holds what a patch looks like, as a person would read it in a trace.
+// TestMutateWritesSmallPatches shows patches as a person would read them in a trace.
 func TestMutateWritesSmallPatches(t *testing.T) {
 	tests := map[string]struct {
 		object string
@@ -31,7 +31,7 @@ func TestMutateWritesSmallPatches(t *testing.T) {
 			change: func(*corev1.Pod) {},
 			want:   ``,
 		},
-		"A map that was not there is added with what the handler put into it.": {
+		"A new map is added with its items.": {
 			object: `{"kind":"Pod","metadata":{"name":"a"}}`,
 			change: func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "a/b") },
 			want:   `[{"op":"add","path":"/metadata/labels","value":{"team":"a/b"}}]`,
@@ -209,7 +209,7 @@ func TestInitialize(t *testing.T) {
 			},
 			want: hostsdk.Deny("no"),
 		},
-		"So is one that is nil.": {
+		"So is a nil RefusedError.": {
 			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, (*kube.RefusedError)(nil) },
 			want:       hostsdk.Deny(""),
 		},
@@ -332,7 +332,7 @@ func TestPatchToKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
 
 func request(r *admissionv1.AdmissionRequest) *hostsdk.Request { return hostsdk.NewRequest(r) }
 
-// apply is what the dispatcher and the API server do with a patch.
+// apply applies a patch as the dispatcher and the API server do.
 func apply(t *testing.T, object, patch []byte) []byte {
 	t.Helper()
 	operations, err := jsonpatch.DecodePatch(patch)

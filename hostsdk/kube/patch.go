@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// difference is a JSON Patch (RFC 6902) that does to raw what leads from before to after; nil when that is nothing. raw
-// holds what before holds, and perhaps more: members that the types of before do not know, and fewer empty ones.
+// difference returns the JSON Patch (RFC 6902) that makes the change from before to after in raw; nil for no change.
+// raw holds the fields of before, and perhaps more: members that the types of before do not know, and fewer empty ones.
 func difference(raw, before, after []byte) ([]byte, error) {
 	var trees [3]any
 	for i, document := range [][]byte{raw, before, after} {
@@ -60,7 +60,7 @@ func (d *differ) write(op, path string, value any) {
 	d.operations = append(d.operations, operation{Op: op, Path: path, Value: &value})
 }
 
-// value changes what raw holds here, by the difference between from and to.
+// value changes this value of raw by the difference between from and to.
 func (d *differ) value(raw, from, to any) {
 	if reflect.DeepEqual(from, to) {
 		return

@@ -38,8 +38,8 @@ const podForProperties = `{
 	"status": {}
 }`
 
-// TestUnknownFieldsSurvive puts made-up fields into a Pod wherever the types have a structure, lets a handler do what
-// handlers do, and looks for them in the patched object. The handler's own view must be exactly what it made.
+// TestUnknownFieldsSurvive puts made-up fields into a Pod wherever the types have a structure, lets a handler change it
+// at random, and looks for them in the patched object. The handler's own view must be exactly its result.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -68,13 +68,13 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 			}
 		}
 		if got := decodePod(t, changed); !cmp.Equal(jsonOf(t, want), jsonOf(t, got)) {
-			t.Fatalf("seed %d: the patched object is not what the handler made:\n%s\n%s",
+			t.Fatalf("seed %d: the patched object differs from the handler's:\n%s\n%s",
 				seed, response.Patch, cmp.Diff(jsonOf(t, want), jsonOf(t, got)))
 		}
 	}
 }
 
-// changeSomething does what a handler may do, and returns the names of the items that it removed.
+// changeSomething makes a change that a handler may make, and returns the names of the items that it removed.
 func changeSomething(random *rand.Rand, pod *corev1.Pod) (removed []string) {
 	containers := pod.Spec.Containers
 	changes := []func(){

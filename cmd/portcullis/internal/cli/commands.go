@@ -73,7 +73,7 @@ const (
 
 // DryRunFlag adds --dry-run.
 func DryRunFlag(cmd *cobra.Command, into *DryRun) {
-	cmd.Flags().VarPF(into, "dry-run", "", "change nothing: have the mesh check it (server), or only read what is named here (client)").
+	cmd.Flags().VarPF(into, "dry-run", "", "change nothing: have the mesh check it (server), or only read the files (client)").
 		NoOptDefVal = string(DryRunServer)
 }
 

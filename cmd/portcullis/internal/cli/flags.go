@@ -125,7 +125,7 @@ func (s *sources) contextName() (name string, chosen bool, err error) {
 	for _, flag := range []string{serverFlag, readyFileFlag} {
 		switch _, named := s.variables(flag); {
 		case named && name != "":
-			return "", false, fmt.Errorf("%s and %s both name a mesh: unset one of them", variable(contextFlag), variable(flag))
+			return "", false, fmt.Errorf("%s and %s both name a mesh: unset either", variable(contextFlag), variable(flag))
 		case named:
 			return "", false, nil
 		}

@@ -21,7 +21,7 @@ func noCommand(group *cobra.Command, word string) error {
 		}
 	}
 	path := group.CommandPath()
-	return fmt.Errorf("there is no %q; `%s --help` lists what there is%s", path+" "+word, path, suggest.DidYouMean(word, names))
+	return fmt.Errorf("there is no %q; `%s --help` lists the commands%s", path+" "+word, path, suggest.DidYouMean(word, names))
 }
 
 // flagError adds to the error of a command line the nearest flag or command, or how a duration is written.

@@ -121,7 +121,7 @@ func (s *Settings) parse(root *yaml.Node) error {
 	}
 	for _, key := range s.flags {
 		if contexts != nil && slices.Contains(meshFlags(), key.flag) {
-			errs = append(errs, s.errorAt(key.value, "%s is outside of the contexts of line %d: move it into one of them", key.flag, contexts.Line))
+			errs = append(errs, s.errorAt(key.value, "%s is outside of the contexts of line %d: move it into a context", key.flag, contexts.Line))
 		}
 	}
 	return errors.Join(errs...)
@@ -162,7 +162,7 @@ func (s *Settings) keysOf(n *yaml.Node, want string) (keys []setting, err error)
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if line, twice := lines[key.Value]; twice {
-			return nil, s.errorAt(key, "%s is in line %d too: remove one of the two", key.Value, line)
+			return nil, s.errorAt(key, "%s is in line %d too: remove either line", key.Value, line)
 		}
 		lines[key.Value] = key.Line
 		value := n.Content[i+1]

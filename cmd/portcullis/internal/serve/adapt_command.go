@@ -119,7 +119,7 @@ func (c *adaptConfig) bind(f *pflag.FlagSet) {
 			"once more; may be given several times (default: it may have some)")
 	f.StringSliceVar(&c.speculate, "speculate", nil,
 		"mutating hook that agrees to calls whose verdicts may be thrown away, as it changes nothing outside; may be given several times")
-	f.StringVar(&c.webhookTLS.ca, "webhook-ca", "", "PEM file of the authorities of the webhook's certificate (default: those of the system)")
+	f.StringVar(&c.webhookTLS.ca, "webhook-ca", "", "PEM file of the authorities of the webhook's certificate (default: the system's)")
 	f.StringVar(&c.webhookServerName, "webhook-server-name", "", "name in the webhook's certificate (default: the host of its URL)")
 	f.StringVar(&c.webhookTLS.cert, "webhook-cert", "", "PEM file of the client certificate for a webhook that asks for one")
 	f.StringVar(&c.webhookTLS.key, "webhook-key", "", "PEM file of its key")

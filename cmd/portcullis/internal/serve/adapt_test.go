@@ -202,12 +202,12 @@ func (x *adapted) get(path string) string {
 }
 
 // eventually waits for a condition of an adapted webhook.
-func (x *adapted) eventually(what string, holds func() bool) {
+func (x *adapted) eventually(event string, holds func() bool) {
 	x.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
-			x.t.Fatalf("never: %s", what)
+			x.t.Fatalf("never: %s", event)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -347,12 +347,12 @@ func TestAWebhookIsKnownByItsCertificate(t *testing.T) {
 		change func(c *adaptConfig)
 		known  bool
 	}{
-		"by its authority and address":  {func(c *adaptConfig) { c.webhookTLS.ca = ca }, true},
-		"by its authority and name":     {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "example.com" }, true},
-		"not by another name":           {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "other.example" }, false},
-		"not by another authority":      {func(c *adaptConfig) { c.webhookTLS.ca = otherCA }, false},
-		"not by those of the system":    {func(c *adaptConfig) {}, false},
-		"not at all, if a flag says so": {func(c *adaptConfig) { c.insecure = true }, true},
+		"by its authority and address":    {func(c *adaptConfig) { c.webhookTLS.ca = ca }, true},
+		"by its authority and name":       {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "example.com" }, true},
+		"not by another name":             {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "other.example" }, false},
+		"not by another authority":        {func(c *adaptConfig) { c.webhookTLS.ca = otherCA }, false},
+		"not by the system's authorities": {func(c *adaptConfig) {}, false},
+		"not at all, if a flag says so":   {func(c *adaptConfig) { c.insecure = true }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &adaptConfig{

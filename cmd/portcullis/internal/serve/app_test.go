@@ -58,13 +58,13 @@ func observedApp(t *testing.T, log *slog.Logger, spans trace.TracerProvider, cha
 }
 
 // within waits for something that takes no time, or for ever.
-func within[T any](t *testing.T, what string, c <-chan T) T {
+func within[T any](t *testing.T, event string, c <-chan T) T {
 	t.Helper()
 	select {
 	case x := <-c:
 		return x
 	case <-time.After(2 * time.Minute):
-		t.Fatalf("waited in vain for %s", what)
+		t.Fatalf("waited in vain for %s", event)
 	}
 	return *new(T)
 }

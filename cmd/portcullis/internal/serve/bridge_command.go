@@ -55,8 +55,8 @@ func NewBridgeCommand() *cobra.Command {
 a mesh as protobuf, over mutual TLS. It spreads reviews over all dispatchers. If one is away, another one gets the review while there
 is time. If none is left the answer is 503, so that the failurePolicy of the entry decides.
 
-The dispatchers need no credentials of the cluster and no way to its API server: what a review does not carry (labels of namespaces,
-what is served in several versions, permissions) they ask through the bridge, which dials them. The bridge passes on these
+The dispatchers need no credentials of the cluster and no way to its API server: facts that a review does not carry (labels of namespaces,
+resources in several versions, permissions) they ask through the bridge, which dials them. The bridge passes on these
 questions and no others, with its own service account. It calls the conversion webhooks of custom resources for them, at the
 addresses that the cluster's own CustomResourceDefinitions have. The Cluster document has "bridge: {}" and the identity of the bridge's
 certificate:
@@ -115,7 +115,7 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 		"file with the capabilities that API servers may show in the path, as `portcullis cluster capability new` prints them; read at the start")
 	c.webhooks.bind(f)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the service account of the Pod)")
-	f.BoolVar(&c.noCluster, "no-cluster-api", false, "do not give dispatchers access to the cluster: its Cluster document has what reviews do not carry")
+	f.BoolVar(&c.noCluster, "no-cluster-api", false, "do not give dispatchers access to the cluster: its Cluster document states the facts that reviews do not carry")
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", 0, "most bytes that reviews hold at a time (default: 256 MiB)")

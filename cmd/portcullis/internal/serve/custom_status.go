@@ -78,7 +78,7 @@ func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Statu
 		s.Conditions = append(s.Conditions, metav1.Condition{Type: reconciling, Status: metav1.ConditionTrue, Reason: inForce.Reason, Message: inForce.Message})
 	}
 	if hosts, least := l.Served(key); hosts != nil && current {
-		hosts.Message += " (hosts and slots are those of the dispatcher that writes this)"
+		hosts.Message += "(hosts and slots as the dispatcher that writes this status sees them)"
 		s.Conditions, s.Served = append(s.Conditions, conditionOf(served, hosts)), least
 	}
 	if shadow := l.Deciding(key); shadow != nil && current {

@@ -49,7 +49,7 @@ func NewDevCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything in one process, with samples",
 		Long: `Dev runs a dispatcher, generated certificates, a sample configuration and a sample host in one process, and prints how
-to send it a review and what will come back. The host is connected as any host is: over gRPC and mutual TLS.
+to send it a review, with the answer. The host is connected as any host is: over gRPC and mutual TLS.
 
 The data directory holds the configuration (edit it: changes are in force within a second), certificates and a sample
 review. Without --data-dir it is a temporary one that is removed at the end.

@@ -86,7 +86,7 @@ func TestNothingIsToBeSaidAboutTheSamplesOfDev(t *testing.T) {
 	}
 	opened := sampleProblems(t, func(hooks string) string { return strings.ReplaceAll(hooks, "kube-system", "kube-public") })
 	if len(opened) != 2 || opened[0].Code != "danger-kube-system" {
-		t.Errorf("without what leaves kube-system out: %v", opened)
+		t.Errorf("without the selector that leaves kube-system out: %v", opened)
 	}
 }
 

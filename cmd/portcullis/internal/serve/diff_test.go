@@ -61,7 +61,7 @@ func TestDiffSaysWhyAnApplyWouldBeRefused(t *testing.T) {
 	r := clitest.Execute(t, configcli.NewDiff(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready)
 	r.Fails(t, "acknowledge danger-leases")
 	if !strings.Contains(r.Out, "+kind: ValidatingWebhookConfiguration") {
-		t.Errorf("it does not show what there is to acknowledge: %s", r.Out)
+		t.Errorf("it does not show the dangers to acknowledge: %s", r.Out)
 	}
 	r = clitest.Execute(t, configcli.NewDiff(), strings.NewReader(dangerous), "-f", "-", "--ready-file", ready, "--acknowledge", "danger-leases")
 	r.Ends(t, cli.ExitDenied, "danger: standard input:5: ValidatingWebhookConfiguration/policy")
@@ -69,5 +69,5 @@ func TestDiffSaysWhyAnApplyWouldBeRefused(t *testing.T) {
 	clitest.Execute(t, configcli.NewDiff(), strings.NewReader(strings.Replace(appliedHooks, "sideEffects: None", "sideEffects: Some", 1)), "-f", "-", "--ready-file", ready).
 		Fails(t, "standard input:9", "webhooks[0].sideEffects")
 	clitest.Execute(t, configcli.NewDiff(), nil, "--ready-file", ready).Fails(t, "-f is missing")
-	clitest.Execute(t, configcli.NewDiff(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).Fails(t, "is not read: fetch it")
+	clitest.Execute(t, configcli.NewDiff(), nil, "-f", "https://example.com/a.yaml", "--ready-file", ready).Fails(t, "are read: fetch it")
 }

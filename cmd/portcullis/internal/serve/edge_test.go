@@ -160,7 +160,7 @@ func writesAndReads(t *testing.T, protocol string) {
 		t.Fatalf("a dry run: %+v", a)
 	}
 	if a := o.ask("GET", one, ""); a.status != 404 || a.at("code") != 5.0 {
-		t.Errorf("what is not there: %+v", a)
+		t.Errorf("a missing object: %+v", a)
 	}
 	applied := o.ask("POST", "/v1/config/apply", asJSON(t, ""))
 	if applied.status != 200 {

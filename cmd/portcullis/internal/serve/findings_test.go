@@ -36,10 +36,10 @@ kind: HookRoute
 metadata: {name: other}
 spec: {configuration: policy}`
 	for name, tc := range map[string]struct{ documents, code, severity string }{
-		"a danger in a later document": {documents, "danger-leases", "danger"},
-		"what does not fit to others":  {documents + "\n---\n" + conflict, "route-conflict", "error"},
-		"what is not valid by itself":  {strings.Replace(documents, "sideEffects: None", "sideEffects: Some", 1), "invalid", "error"},
-		"what is there twice":          {conflict + "\n---\n" + conflict, "duplicate", "error"},
+		"a danger in a later document":   {documents, "danger-leases", "danger"},
+		"a conflict with another object": {documents + "\n---\n" + conflict, "route-conflict", "error"},
+		"an invalid document":            {strings.Replace(documents, "sideEffects: None", "sideEffects: Some", 1), "invalid", "error"},
+		"a duplicate":                    {conflict + "\n---\n" + conflict, "duplicate", "error"},
 	} {
 		if err := os.WriteFile(file, []byte(tc.documents), 0o600); err != nil {
 			t.Fatal(err)

@@ -109,11 +109,11 @@ func TestGetShowsTheNamedObjectsThatAreThere(t *testing.T) {
 
 func TestGetPrintsHostsAndHooksAsAKubernetesList(t *testing.T) {
 	get := getter(t)
-	for what, kind := range map[string]string{"hooks": "Hook", "hosts": "Host"} {
+	for noun, kind := range map[string]string{"hooks": "Hook", "hosts": "Host"} {
 		list := &unstructured.UnstructuredList{}
-		r := get(what, "-o", "json")
+		r := get(noun, "-o", "json")
 		if err := list.UnmarshalJSON([]byte(r.Out)); err != nil || list.GetKind() != "List" || list.GetAPIVersion() != "v1" {
-			t.Fatalf("%s: %v: %s%s", what, err, r.Out, r.Notes)
+			t.Fatalf("%s: %v: %s%s", noun, err, r.Out, r.Notes)
 		}
 		if kind == "Host" {
 			if len(list.Items) != 0 || !strings.Contains(r.Out, `"items": []`) {
@@ -127,7 +127,7 @@ func TestGetPrintsHostsAndHooksAsAKubernetesList(t *testing.T) {
 		o := list.Items[0]
 		id, _, _ := unstructured.NestedString(o.Object, "status", "dispatcherId")
 		if o.GetKind() != kind || o.GetAPIVersion() != "portcullis.dev/v1" || o.GetName() != "policy.example.com" || id != "test" {
-			t.Errorf("%s: %v", what, o.Object)
+			t.Errorf("%s: %v", noun, o.Object)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestGetSelectsByLabels(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
 	}
 	get("clusters", "-l", "tier=(").Fails(t, `-l "tier=("`)
-	get("cluster", "east", "-l", "tier").Fails(t, "objects are selected by one of the two")
+	get("cluster", "east", "-l", "tier").Fails(t, "select objects by labels or by names")
 	get("hosts", "-l", "tier").Fails(t, "-l: hosts have no labels")
 
 	w := watch(t, "clusters", "-l", "tier=prod", "-o", "custom-columns=NAME:.metadata.name,TIER:.metadata.labels.tier", "--ready-file", ready)

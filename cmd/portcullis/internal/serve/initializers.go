@@ -33,10 +33,10 @@ func (c *initializerConfig) bind(f *pflag.FlagSet) {
 			"it is read again when it changes (default: they are not encrypted)")
 	f.IntVar(&c.limits.Holds, "initializer-holds", initializer.DefaultHolds, "most CREATE requests that are held for their initializers")
 	f.IntVar(&c.limits.HoldsPerCluster, "initializer-holds-per-cluster", 0,
-		"most of those of one cluster; it never gets more than it leaves free for others (default: no other limit)")
-	f.Int64Var(&c.limits.Bytes, "initializer-bytes", initializer.DefaultBytes, "most bytes of the objects of those requests")
+		"most held requests of one cluster; it never gets more than it leaves free for others (default: no other limit)")
+	f.Int64Var(&c.limits.Bytes, "initializer-bytes", initializer.DefaultBytes, "most bytes of the held objects")
 	f.Int64Var(&c.limits.BytesPerCluster, "initializer-bytes-per-cluster", 0,
-		"most bytes of those of one cluster; it never gets more than it leaves free for others (default: no other limit)")
+		"most bytes of the held objects of one cluster; it never gets more than it leaves free for others (default: no other limit)")
 	f.IntVar(&c.limits.ObjectBytes, "initializer-object-bytes", initializer.DefaultObjectBytes,
 		"largest object that is held, in bytes; etcd has a limit of its own (--max-request-bytes)")
 	f.DurationVar(&c.repairAfter, "initializer-repair-after", staged.DefaultRepairAfter,

@@ -73,10 +73,10 @@ func TestGetHostsAsksEveryDispatcherThatHasAnAddress(t *testing.T) {
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
 	ready := info.file(t)
-	shows := func(what string, want ...string) {
+	shows := func(noun string, want ...string) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) {
-			got := clitest.Execute(t, configcli.NewGet(), nil, what, "--ready-file", ready)
+			got := clitest.Execute(t, configcli.NewGet(), nil, noun, "--ready-file", ready)
 			text, missing := oneSpace(got.Out+got.Notes), ""
 			for _, w := range want {
 				if !regexp.MustCompile(w).MatchString(text) {

@@ -268,7 +268,7 @@ func (m *manyClusters) wantForgotten() {
 }
 
 // await waits until an attempt succeeds.
-func (m *manyClusters) await(what string, attempt func() error) {
+func (m *manyClusters) await(goal string, attempt func() error) {
 	m.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; <-time.After(20 * time.Millisecond) {
 		err := attempt()
@@ -276,7 +276,7 @@ func (m *manyClusters) await(what string, attempt func() error) {
 		case err == nil:
 			return
 		case time.Now().After(deadline):
-			m.Fatalf("waited in vain until %s: %v", what, err)
+			m.Fatalf("waited in vain until %s: %v", goal, err)
 		}
 	}
 }

@@ -151,11 +151,11 @@ func (m *outcomeMesh) post(body string) (annotations map[string]string) {
 }
 
 // becomes waits for an effect that follows the answer.
-func (m *outcomeMesh) becomes(what string, is func() bool) {
+func (m *outcomeMesh) becomes(effect string, is func() bool) {
 	m.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
-			m.Fatalf("waited in vain for %s", what)
+			m.Fatalf("waited in vain for %s", effect)
 		}
 	}
 }

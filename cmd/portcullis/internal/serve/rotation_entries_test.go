@@ -33,7 +33,7 @@ func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 		{"they are for a while", entriesWait - 1, lack("east", east), 0},
 		{"they are for too long", entriesWait, lack("east", east), 1},
 		{"it is still not marked", entriesWait + 1, lack("east", east), 1},
-		{"those of another cluster", entriesWait + 2, lack("west"), 1},
+		{"the entries of another cluster", entriesWait + 2, lack("west"), 1},
 		{"they cannot be written", entriesWait + 3, []behind{{cluster: "east", lacking: []*match.Hook{east}, failed: true}}, 1},
 		{"they are behind again, and it has waited", entriesWait + 4, lack("east", east), 1},
 		{"they are written", entriesWait + 5, nil, 1},

@@ -139,12 +139,12 @@ func (o *outage) readyz() (code int, text string) {
 }
 
 // becomes waits until something is so.
-func (o *outage) becomes(what string, so func() bool) {
+func (o *outage) becomes(state string, so func() bool) {
 	o.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !so(); {
 		if time.Now().After(deadline) {
 			_, text := o.readyz()
-			o.t.Fatalf("never: %s; readyz says %s", what, text)
+			o.t.Fatalf("never: %s; readyz says %s", state, text)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
@@ -305,7 +305,7 @@ func TestAStoreThatWasWipedIsNotMadeAnewByARestart(t *testing.T) {
 	second := open()
 	defer second.close()
 	if _, err := second.source.List(t.Context()); !errors.Is(err, etcdstore.ErrMissing) || !strings.Contains(err.Error(), knownFile) {
-		t.Errorf("what is not there is listed: %v", err)
+		t.Errorf("a missing store is listed: %v", err)
 	}
 }
 

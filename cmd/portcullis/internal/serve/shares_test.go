@@ -105,11 +105,11 @@ func (s *shares) hold(context.Context, *hostsdk.Request) (*hostsdk.Response, err
 }
 
 // until waits for something that comes about by itself.
-func (*shares) until(t *testing.T, what string, done func() bool) {
+func (*shares) until(t *testing.T, state string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited in vain for %s", state)
 		}
 		<-time.After(time.Millisecond)
 	}

@@ -53,25 +53,25 @@ type etcdConfig struct {
 
 func (c *storeConfig) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.paths, "config", nil, "file or directory of configuration; may be given several times")
-	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for what is applied through ConfigService")
+	f.StringVar(&c.dataDir, "data-dir", "", "directory of an etcd in this process, for objects that are applied through ConfigService")
 	f.Int64Var(&c.quota, "store-quota", embedded.DefaultQuotaBytes, "most bytes of that etcd's database; when it is full nothing can be applied")
 	f.StringVar(&c.stateDir, "state-dir", "",
-		"directory for what this dispatcher alone has to remember: which store it has read, "+
+		"directory for the state of this dispatcher alone: which store it has read, "+
 			"the last good version of each document, and a permit to serve stale (default: --data-dir)")
 	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
-	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "what our keys in etcd begin with")
+	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "prefix of our keys in etcd")
 	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
 	f.StringVar(&c.etcd.tls.cert, "etcd-cert", "", "PEM file of our certificate for etcd")
 	f.StringVar(&c.etcd.tls.key, "etcd-key", "", "PEM file of its key")
 	f.StringVar(&c.etcd.user, "etcd-user", "", "user of etcd, if it asks for one")
 	f.StringVar(&c.etcd.passwordFile, "etcd-password-file", "", "file with that user's password")
 	f.BoolVar(&c.etcd.create, "etcd-create", false,
-		"make an empty store if --etcd has none below the prefix: for the first start, not for good, since a store that was lost would be taken for an empty one")
+		"make an empty store if --etcd has none below the prefix: for the first start, not for good, since a lost store would look like an empty one")
 	f.StringVar(&c.namespace, "config-namespace", "", "namespace whose ConfigMaps with the label "+configkubernetes.Label+"=true are configuration")
 	f.BoolVar(&c.custom, "config-custom-resources", false,
 		"the custom resources of "+kinds.Group+" (deploy/chart/portcullis/crds) in that cluster are configuration")
 	f.StringVar(&c.kubeconfig, "config-kubeconfig", "",
-		"kubeconfig of the cluster of --config-namespace and --config-custom-resources (default: the one that this process runs in)")
+		"kubeconfig of the cluster of --config-namespace and --config-custom-resources (default: the cluster of this process)")
 	f.StringArrayVar(&c.operator.Names, "operator", nil, "identity that may change everything through ConfigService; may be given several times")
 	f.StringArrayVar(&c.operator.Authorities, "operator-authority", nil,
 		"authority that may vouch for operators, as `portcullis certs show` prints it (sha256:...), or spiffe://TRUST-DOMAIN; "+
@@ -92,7 +92,7 @@ func (c *storeConfig) validate() error {
 	case c.quota < minQuota:
 		return fmt.Errorf("--store-quota %d: at least %d bytes", c.quota, minQuota)
 	case c.namespace == "" && !c.custom && c.kubeconfig != "":
-		return errors.New("--config-kubeconfig: say with --config-namespace or --config-custom-resources what in that cluster")
+		return errors.New("--config-kubeconfig: name the objects in that cluster with --config-namespace or --config-custom-resources")
 	case (c.etcd.user == "") != (c.etcd.passwordFile == ""):
 		return errors.New("--etcd-user and --etcd-password-file go together")
 	}

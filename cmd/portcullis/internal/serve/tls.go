@@ -70,7 +70,7 @@ func checkServes(f tlsFiles) error {
 	}
 	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
 	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
-		return fmt.Errorf("%s is for clients only: name that of a server (`portcullis certs issue server` makes one)", f.cert)
+		return fmt.Errorf("%s is for clients only: name a server certificate (`portcullis certs issue server` makes one)", f.cert)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (c *webhookConfig) bind(f *pflag.FlagSet) {
 			"(default: none; the addresses of --webhook-service are allowed)")
 	f.StringSliceVar(&c.refused, "webhook-refuse", nil,
 		"IP address or CIDR where webhooks are not called, such as the Service or the load balancer of the mesh; may be given several times "+
-			"(default: none; loopback, link-local and multicast addresses, and those of this machine and of the other dispatchers that are known, are refused anyway)")
+			"(default: none; loopback, link-local and multicast addresses, this machine and the known dispatchers are refused anyway)")
 }
 
 // client makes the client of webhooks: the flags complete o, and o.Refused has the addresses of the mesh.

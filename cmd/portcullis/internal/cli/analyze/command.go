@@ -45,18 +45,18 @@ Prometheus is needed.
 For each hook and cluster it prints how often it was called, how long calls took, how many gave no verdict, in what share of the
 reviews the review waited for this hook and no other (WAITED), how much of the mean review that was (ADDED), and where the time of
 the mean call went: the wait for a free replica (QUEUE), the way to the host and back (WIRE), the host itself (HOST), or both for a
-webhook over HTTPS (WEBHOOK), and the patch (APPLY). The hooks that add most come first. Below is what stands out: for each cause its
-code, a sentence that names hooks, clusters, instances and the phase, and what would help. docs/slow.md explains the codes. Then follows what hooks in
-shadow would have done in these hours. -o wide adds rates, and a table of clusters: their reviews, the mean wait for a fresh configuration (HELD) and the
+webhook over HTTPS (WEBHOOK), and the patch (APPLY). The hooks that add most come first. Below are the findings: for each cause its
+code, a sentence that names hooks, clusters, instances and the phase, and a remedy. docs/slow.md explains the codes. The decisions that
+hooks in shadow would have made in these hours follow. -o wide adds rates, and a table of clusters: their reviews, the mean wait for a fresh configuration (HELD) and the
 mean time before the dispatcher had the request (EDGE). --watch asks again and again.
 
 REVIEW is the uid of a review, or its trace. Analyze draws it: one line for each hook, with its phases. Of each minute the slowest and
 the failed reviews of each cluster and hook are kept; --slowest lists them.
 
---compare sets the time of --since beside an earlier one: what got worse comes first.
+--compare sets the time of --since beside an earlier one: the largest slowdowns come first.
 
---what-if replays the reviews that are kept through the chain that judged them, with a change of hooks, and prints what it would have
-changed: without=HOOK (it is not called), deadline=HOOK:TIME (its timeout), validate=HOOK (a mutating hook that changes no object is a
+--what-if replays the reviews that are kept through the chain that judged them, with a change of hooks, and prints its
+effect: without=HOOK (it is not called), deadline=HOOK:TIME (its timeout), validate=HOOK (a mutating hook that changes no object is a
 validating one), parallel=HOOK (spec.speculate of its route: it is called before its turn; spec.parallel of an initializer),
 replicas=HOOK:+N (so many more replicas). Several changes are made together. Calls take the time that was recorded, but for their wait
 for a replica with replicas=: that is replayed through more slots. The time that a busy host adds itself is not known to change.
@@ -232,7 +232,7 @@ func (c *command) review(ctx context.Context, m meshOf, id string, out io.Writer
 		return err
 	}
 	if len(found) == 0 {
-		return cli.Refused(fmt.Errorf("review %q is not kept: dispatchers keep the slowest and the failed ones of each minute, cluster and hook, "+
+		return cli.Refused(fmt.Errorf("review %q is not kept: dispatchers keep the slowest and the failed reviews of each minute, cluster and hook, "+
 			"for an hour; `portcullis analyze --slowest 20` lists some", id))
 	}
 	slices.SortFunc(found, func(a, b *analysisv1.Review) int { return a.GetBegun().AsTime().Compare(b.GetBegun().AsTime()) })

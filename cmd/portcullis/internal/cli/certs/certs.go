@@ -31,8 +31,8 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Make, keep and look at certificates",
-		Long: `Certs makes a certificate authority and the certificates of servers, hosts and clients, keeps them in Secrets, and shows what they say.
-Any other authority does as well: what counts is the identity, which is the first URI name of a certificate, else its
+		Long: `Certs makes a certificate authority and the certificates of servers, hosts and clients, keeps them in Secrets, and shows their content.
+Any other authority does as well: only the identity counts, which is the first URI name of a certificate, else its
 common name, and, where documents say spec.authorities, that one of these authorities stands above it: ` + "`portcullis certs show ca.crt`" + `
 prints how to write it.
 
@@ -141,7 +141,7 @@ func (c *issueCommand) run(out io.Writer, role string) error {
 	case c.spec.Client && c.spec.Identity == "":
 		return fmt.Errorf("a %s is known by its identity: give it --identity", role)
 	case c.name == authorityName || filepath.Base(c.name) != c.name:
-		return fmt.Errorf("--name %q: must be a file name without directory, and not that of the authority", c.name)
+		return fmt.Errorf("--name %q: must be a file name without directory, and not the authority's", c.name)
 	case c.spec.TTL <= 0:
 		return fmt.Errorf("--ttl %s: must be more than nothing", c.spec.TTL)
 	}

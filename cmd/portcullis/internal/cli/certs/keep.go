@@ -69,7 +69,7 @@ The command ends with an error if a certificate has five sixths of its life behi
 	f.StringVar(&c.entries, "entries", "", "name of the webhook configurations that call the mesh in the cluster of the Secrets: a new authority "+
 		"does not issue before they have it (default: not looked at)")
 	f.StringVar(&c.dir, "dir", "", "directory to use in the place of Secrets")
-	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the Secrets (default: that of the kubeconfig, or of the Pod)")
+	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the Secrets (default: the namespace of the kubeconfig, or of the Pod)")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster of the Secrets (default: as kubectl finds it)")
 	f.StringVar(&c.kubeContext, "kube-context", "", "context in it (default: its current one)")
 	f.DurationVar(&c.timeout, "timeout", time.Minute, "how long a run may take")

@@ -45,7 +45,7 @@ func newCertsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE...",
 		Short: "Show who certificates are for and when they expire",
-		Long: `Show reads PEM files and prints every certificate in them: the identity that the mesh sees, what it may be used for, its
+		Long: `Show reads PEM files and prints every certificate in them: the identity that the mesh sees, its usages, its
 names and addresses, and when it expires. Of an authority it prints the fingerprint too, as spec.authorities of Clusters,
 HookRoutes and Roles and --operator-authority of serve take it.`,
 		Example: "  portcullis certs show certs/*.crt\n  portcullis certs show server.crt -o json",

@@ -80,7 +80,7 @@ func NewCommand() *cobra.Command {
 	var c checkCommand
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Find out what keeps the mesh from working",
+		Short: "Find the faults that keep the mesh from working",
 		Long: `Check looks at the certificates of this command and of the mesh, whether the mesh answers, whether each dispatcher judges by a fresh
 configuration, whether each hook in force has a host, and whether the entries of each cluster are current. It changes nothing. A line
 that is not a success has the next step below it. With --url it also looks at the listener for API servers, and with --api-server at the

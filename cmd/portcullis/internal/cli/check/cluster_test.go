@@ -74,7 +74,7 @@ func TestEntriesOfAClusterAreChecked(t *testing.T) {
 		webhooks []admissionregistrationv1.WebhookClientConfig
 		want     string
 	}{
-		"one that fits": {
+		"entries that fit": {
 			[]admissionregistrationv1.WebhookClientConfig{entryAt(t, here.Hosts, here.CA), entryAt(t, here.Hosts, here.CA)},
 			"  ok   the cluster has entries of a mesh: 2 of cluster prod-1\n  ok   the caBundle of the entries vouches for the mesh at " + here.Hosts + "\n",
 		},
@@ -82,7 +82,7 @@ func TestEntriesOfAClusterAreChecked(t *testing.T) {
 			[]admissionregistrationv1.WebhookClientConfig{entryAt(t, here.Hosts, away.CA)},
 			"  FAIL the caBundle of the entries vouches for the mesh at " + here.Hosts + ": tls: failed to verify certificate",
 		},
-		"one that is not reached from here": {
+		"a webhook that is not reached from here": {
 			[]admissionregistrationv1.WebhookClientConfig{entryAt(t, "127.0.0.1:1", here.CA)},
 			"  warn the caBundle of the entries vouches for the mesh at 127.0.0.1:1: not known, this machine does not reach it",
 		},

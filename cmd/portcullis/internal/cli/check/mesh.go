@@ -123,18 +123,18 @@ func (r *report) hooks(ctx context.Context, client configv1.ConfigServiceClient)
 func (r *report) hook(h *configv1.Hook) (bad bool) {
 	ref := h.GetHook()
 	description := fmt.Sprintf("hook %s of %s/%s has a host", ref.GetName(), ref.GetObject().GetKind(), ref.GetObject().GetName())
-	const hint = "`portcullis get hosts` shows which hosts are connected, and what they serve; start the host of this hook"
+	const hint = "`portcullis get hosts` shows the connected hosts and their hooks; start the host of this hook"
 	switch {
 	case h.GetState() == configv1.Hook_STATE_PENDING:
 		r.warn(hooks, description, "it is not called yet: "+h.GetMessage(), hint)
 	case !h.GetUnserved() && (!h.GetStreamed() || h.GetHosts() > 0), h.GetState() == configv1.Hook_STATE_REMOVED:
 		return false
 	case h.GetFailurePolicy() == "Fail":
-		r.fail(hooks, description, fmt.Errorf("none on dispatcher %s, and it fails closed: what it reviews is refused", h.GetDispatcherId()), hint)
+		r.fail(hooks, description, fmt.Errorf("none on dispatcher %s, and it fails closed: its requests are refused", h.GetDispatcherId()), hint)
 	case mesh.Initializes(h):
 		r.warn(hooks, description, fmt.Sprintf("none on dispatcher %s, and it fails open: objects are created without it", h.GetDispatcherId()), hint)
 	default:
-		r.warn(hooks, description, fmt.Sprintf("none on dispatcher %s, and it fails open: what it reviews passes unseen", h.GetDispatcherId()), hint)
+		r.warn(hooks, description, fmt.Sprintf("none on dispatcher %s, and it fails open: its requests pass unseen", h.GetDispatcherId()), hint)
 	}
 	return true
 }

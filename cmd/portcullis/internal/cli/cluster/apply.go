@@ -146,4 +146,4 @@ func oneCluster(verb string) cobra.PositionalArgs {
 }
 
 // formUsage is the form of output of --print alone.
-const formUsage = "yaml or json, of what is printed (default: " + printer.YAML + ")"
+const formUsage = "yaml or json, for the output (default:  " + printer.YAML + ")"

@@ -29,7 +29,7 @@ func newCapabilityCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "capability",
 		Short:   "Make capabilities, for clusters whose API servers have no client certificate",
-		Long:    "Capability makes the secrets by which API servers without a client certificate are known, as those of EKS, GKE and AKS.",
+		Long:    "Capability makes the secrets by which the mesh knows API servers without a client certificate, as on EKS, GKE and AKS.",
 		Example: "  (umask 077; portcullis cluster capability new prod-1 --expires 90d > prod-1.capability)",
 	}
 	return cli.Group(cmd, newCapabilityNewCommand(), newCapabilityKeyCommand())
@@ -53,9 +53,9 @@ that make it known to the mesh: its name, its SHA-256 and its end. It asks no me
 
 A capability stands for a client certificate where an API server cannot present one, as on EKS, GKE and AKS. It is part of the
 URLs that "portcullis cluster register --capability-file" prints. Everybody who can read the webhook configurations of the cluster
-can read it there, and so can users whose writes fail because the mesh cannot be reached: docs/clusters.md says what it grants.
+can read it there, and so can users whose writes fail because the mesh cannot be reached: docs/clusters.md names its rights.
 
-To replace one: add the new one beside it, wait for "portcullis apply --wait", apply what register prints with the new one in the
+To replace a capability: add the new one beside it, wait for "portcullis apply --wait", apply the output of register with the new one in the
 cluster, and remove the old one when portcullis_capability_reviews_total of it stands still.`,
 		Example: `  (umask 077; portcullis cluster capability new prod-1 --expires 90d > prod-1.capability)
   portcullis cluster register prod-1 --capability-file prod-1.capability --config conf.d --url https://portcullis.example.com:8443`,

@@ -60,14 +60,14 @@ func newJoinCommand() *cobra.Command {
 		Long: `Join connects a cluster with the mesh, and shows that the connection works before a write can depend on it:
 
   1. it checks that the API server and the mesh answer, and that this user may write webhook configurations;
-  2. it makes a capability, by which the mesh knows the API servers, and keeps it in a file. --identity names that of a client
-     certificate instead;
-  3. it adds to the Cluster document in the store of the mesh what is missing there, and waits until each dispatcher has it;
+  2. it makes a capability, by which the mesh knows the API servers, and keeps it in a file. --identity names a client
+     certificate's identity instead;
+  3. it adds the missing fields to the Cluster document in the store of the mesh, and waits until each dispatcher has it;
   4. it has the API server send the mesh one dry-run request of a random label, and goes on only if the mesh has judged it;
   5. it writes the entries, as "portcullis cluster register --apply" does. Dangers of them are named on standard error.
 
-A command that has failed goes on where it was when it is run again. What is there already stays as it is. A mesh without a store, or a
-Cluster document in a file, is not written to: join prints what the document lacks.
+A command that has failed goes on where it was when it is run again. Existing objects stay as they are. A mesh without a store, or a
+Cluster document in a file, is not written to: join prints the missing fields.
 
 Hooks that select namespaces by labels, and custom resources in several versions, need --access:
 
@@ -75,7 +75,7 @@ Hooks that select namespaces by labels, and custom resources in several versions
                              Give it to each dispatcher at PATH, and run join again. The mesh then keeps the entries true by
                              itself (spec.registration), for which the account may write webhook configurations;
                              --keep-entries=false leaves both out.
-  --access bridge            "portcullis bridge" runs in the cluster; --url is its address, and --identity that of its certificate.
+  --access bridge            "portcullis bridge" runs in the cluster; --url is its address, and --identity its certificate's identity.
 
 "portcullis cluster unregister NAME --remove-document" is the way back.
 ` + connect.Usage + cli.ExitUsage,
@@ -97,7 +97,7 @@ Hooks that select namespaces by labels, and custom resources in several versions
 	f.Lookup("timeout").DefValue, f.Lookup("timeout").Usage = c.timeout.String(), "how long all of it may take"
 	f.Lookup("capability-file").Usage = "file of the capability that the API servers show; it is made if it is not there (default: NAME.capability)"
 	f.StringVar(&c.identity, "identity", "", "identity of the API servers' client certificate, or of the bridge's: then dispatchers are shown no capability")
-	f.StringVar(&c.access, "access", accessNone, "how dispatchers learn what reviews do not carry: none, kubeconfig=PATH or bridge")
+	f.StringVar(&c.access, "access", accessNone, "how dispatchers learn facts that reviews do not carry: none, kubeconfig=PATH or bridge")
 	f.StringVar(&c.accessFile, "access-file", "", "where the kubeconfig of --access is written (default: NAME.kubeconfig)")
 	f.BoolVar(&c.keep, "keep-entries", true, "with --access kubeconfig=PATH: have the mesh write the entries again when hooks change")
 	f.StringVar(&c.keepCAFile, "keep-ca-file", "", "absolute path that --ca has on dispatchers: the entries that the mesh keeps follow that file "+
@@ -126,7 +126,7 @@ func (c *joinCommand) complete(capabilityGiven bool) error {
 	case kind != accessKubeconfig && c.access != accessNone && c.access != accessBridge:
 		return fmt.Errorf("--access %q: use none, kubeconfig=PATH or bridge", c.access)
 	case kind == accessBridge && c.identity == "":
-		return errors.New("--identity is missing: name that of the bridge's certificate (portcullis bridge --mesh-cert)")
+		return errors.New("--identity is missing: name the identity of the bridge's certificate (portcullis bridge --mesh-cert)")
 	case kind != accessBridge && c.identity != "" && capabilityGiven:
 		return errors.New("--identity and --capability-file: the API servers have a client certificate, or show a capability")
 	}
@@ -365,7 +365,7 @@ func (c *joinCommand) register(ctx context.Context, client configv1.ConfigServic
 	objects = append(objects, *c.document) // after a dry run the mesh does not have it
 	served, err := servedBy(ctx, c.kube)
 	if err != nil {
-		return fmt.Errorf("cluster: what it serves is not known: %w", err)
+		return fmt.Errorf("cluster: its resources are not known: %w", err)
 	}
 	entries, err := c.plan(ctx, c.name, objects, served, c.notes)
 	if err != nil {

@@ -70,7 +70,7 @@ func (d *demands) checkCaller(c *kinds.ClusterSpec, now time.Time) error {
 		case slices.Contains(c.Identities, d.identity):
 			return nil
 		case len(c.Identities) > 0:
-			return fmt.Errorf("its callers have the identities %s: name one of them with --identity, or add %q to spec.identities", known, d.identity)
+			return fmt.Errorf("its callers have the identities %s: name any with --identity, or add %q to spec.identities", known, d.identity)
 		case len(c.Capabilities) > 0:
 			return fmt.Errorf("its callers show capabilities: leave out --identity, or add %q to spec.identities", d.identity)
 		}
@@ -83,11 +83,11 @@ func (d *demands) checkCaller(c *kinds.ClusterSpec, now time.Time) error {
 		return nil
 	}
 	if len(c.Identities) > 0 {
-		return fmt.Errorf("its callers have the identities %s, and a capability would let in more: name one of them with --identity", known)
+		return fmt.Errorf("its callers have the identities %s, and a capability would let in more: name any with --identity", known)
 	}
 	if len(c.Capabilities) >= kinds.MaxCapabilities {
-		return fmt.Errorf("it has %d capabilities, the most there may be, and the one of --capability-file is none of them: "+
-			"remove one that is not in use from spec.capabilities", len(c.Capabilities))
+		return fmt.Errorf("it has %d capabilities, the most there may be, without the capability of --capability-file: "+
+			"remove an unused capability from spec.capabilities", len(c.Capabilities))
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (c *joinCommand) sayRest() error {
 func (c *joinCommand) rest() (steps []string) {
 	if c.want.capability != nil {
 		if c.dispatchers > 1 {
-			steps = append(steps, fmt.Sprintf("The trial has reached one of %d dispatchers: each needs --allow-capabilities "+
+			steps = append(steps, fmt.Sprintf("The trial has reached 1 of %d dispatchers: each needs --allow-capabilities "+
 				"(serve.allowCapabilities of the chart).", c.dispatchers))
 		}
 		steps = append(steps, fmt.Sprintf("Keep %s: a later join or register needs it. Who can see it, and how it is replaced: "+

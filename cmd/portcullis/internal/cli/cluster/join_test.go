@@ -77,7 +77,7 @@ func TestEntriesThatTheMeshKeepsFollowAFile(t *testing.T) {
 func TestAJoinNamesOnlyWhatIsLeft(t *testing.T) {
 	const (
 		keep  = "Keep prod-1.capability"
-		each  = "The trial has reached one of 3 dispatchers: each needs --allow-capabilities"
+		each  = "The trial has reached 1 of 3 dispatchers: each needs --allow-capabilities"
 		again = "Run this command again when hooks change"
 	)
 	for name, tc := range map[string]struct {

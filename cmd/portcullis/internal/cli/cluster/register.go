@@ -33,7 +33,7 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cluster",
 		Short:   "Connect clusters with the mesh",
-		Long:    "Cluster makes what has to stand in a cluster so that its API servers call the mesh.",
+		Long:    "Cluster makes the objects by which the API servers of a cluster call the mesh.",
 		Example: "  portcullis cluster register prod-1 --config conf.d --url https://portcullis.example.com:8443 --ca ca.crt",
 	}
 	return cli.Group(cmd, newJoinCommand(), newClusterRegisterCommand(), newUnregisterCommand(), newCapabilityCommand())
@@ -105,8 +105,8 @@ finds those that do not fit (entry-drift), and so do "portcullis apply --wait" a
 	cli.DryRunFlag(cmd, &c.dryRun)
 	f.StringArrayVar(&c.config, "config", nil, "file or directory of configuration, instead of asking a mesh; may be given several times")
 	c.bind(f)
-	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in what is printed: " +
-		"spec.registration.caBundle of the Cluster, or those of the API server's system)"
+	f.Lookup("ca").Usage = "PEM file of the authorities of the mesh's certificate (default, in the output: " +
+		"spec.registration.caBundle of the Cluster, or the authorities of the API server's system)"
 	cli.OutputFlag(cmd, &c.output, formUsage, printer.YAML, printer.JSON)
 	return cli.WithSettings(cmd)
 }
@@ -172,7 +172,7 @@ func (c *planner) plan(
 	}
 	if served == nil {
 		if served, err = familiesOf(ctx, force.cluster); err != nil {
-			fmt.Fprintf(notes, "warning: cluster %q does not say what it serves, so that all versions count that Kubernetes ever had: %v\n", name, err)
+			fmt.Fprintf(notes, "warning: cluster %q does not state its resources, so that all versions count that Kubernetes ever had: %v\n", name, err)
 		}
 	}
 	c.options.Equivalents = served
@@ -216,7 +216,7 @@ func (c *registerCommand) objects(ctx context.Context) ([]config.Object, error) 
 		return objectsIn(ctx, c.config)
 	}
 	if !c.mesh.Given() {
-		return nil, errors.New("say which configuration is in force: that of a mesh with a store, by --ready-file or --server, " +
+		return nil, errors.New("name the configuration in force: a mesh with a store, by --ready-file or --server, " +
 			"or --config PATH, as for portcullis serve")
 	}
 	var objects []config.Object

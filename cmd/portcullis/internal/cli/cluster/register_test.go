@@ -192,7 +192,7 @@ func TestClusterRegisterSaysWhatIsWrong(t *testing.T) {
 		"a CA file that is not there":              {[]string{"prod-1", "--config", good, "--url", "https://mesh", "--ca", "/nowhere"}, []string{"--ca", "/nowhere"}},
 		"a cluster that nobody may speak for":      {[]string{"prod-3", "--config", good, "--url", "https://mesh"}, []string{`no Cluster "prod-3"`, "prod-1, prod-2"}},
 		"a document with a mistake, with its line": {[]string{"prod-1", "--config", broken, "--url", "https://mesh"}, []string{"hooks.yaml:6", "rulez"}},
-		"the same object in two files":             {[]string{"prod-1", "--config", twice, "--url", "https://mesh"}, []string{"b.yaml:1", "a.yaml:1", "remove one"}},
+		"the same object in two files":             {[]string{"prod-1", "--config", twice, "--url", "https://mesh"}, []string{"b.yaml:1", "a.yaml:1", "remove either"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ clusters: [{name: c, cluster: {server: "`+s.URL+`"}}], contexts: [{name: c, cont
 		"the cluster says one": {served(map[string]string{
 			"/api": core, "/apis": group(v1), "/apis/policy/v1": resources("v1"),
 		}), false, ""},
-		"the cluster does not answer": {served(nil), true, "does not say what it serves"},
+		"the cluster does not answer": {served(nil), true, "does not state its resources"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

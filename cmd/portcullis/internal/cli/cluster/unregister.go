@@ -38,7 +38,7 @@ func newUnregisterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unregister NAME",
 		Short: "Remove the entries of a cluster, so that its API servers no longer call the mesh",
-		Long: `Unregister deletes what "portcullis cluster join" and "portcullis cluster register --apply" made in a cluster, and waits until it is
+		Long: `Unregister deletes the objects of "portcullis cluster join" and "portcullis cluster register --apply" in a cluster, and waits until they are
 gone: the webhook configurations, and the service account of dispatchers. Objects of the same name that were not made for this cluster
 stay. From then on no hook of the mesh judges writes of the cluster.
 

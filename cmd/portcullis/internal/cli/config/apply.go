@@ -63,7 +63,7 @@ do not. With --expect nothing is applied over what somebody else has changed mea
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long that, and applying, may take")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that you take upon yourself; may be given several times")
 	f.StringArrayVar(&c.expect, "expect", nil,
-		"version that an object must still have, as KIND/NAME=VERSION; 0 for one that must not be there; may be given several times")
+		"version that an object must still have, as KIND/NAME=VERSION; 0 for an object that must not exist; may be given several times")
 	cli.ProgressFlag(cmd, &c.progress)
 	cli.OutputFlag(cmd, &c.output, "json for tools (default: text)", printer.JSON)
 	c.mesh.Bind(f)

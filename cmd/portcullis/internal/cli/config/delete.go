@@ -39,7 +39,7 @@ func NewDelete() *cobra.Command {
 	var c deleteCommand
 	cmd := &cobra.Command{
 		Use:   "delete (KIND NAME... | KIND/NAME... | -f PATH | staged NAME)",
-		Short: "Remove objects of the configuration, or one that is held for initializers",
+		Short: "Remove objects of the configuration, or an object that is held for initializers",
 		Long: `Delete removes objects: no review begins with them any more, those that did are finished, hosts are told, and then they are
 gone. With --wait it returns when no dispatcher judges a review by them any more: a host can be stopped then.
 

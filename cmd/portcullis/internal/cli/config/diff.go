@@ -36,7 +36,7 @@ func NewDiff() *cobra.Command {
 	var c diffCommand
 	cmd := &cobra.Command{
 		Use:   "diff -f PATH",
-		Short: "Show what apply would change",
+		Short: "Show the changes that apply would make",
 		Long: `Diff asks the mesh what "portcullis apply" would do with the same files, and shows for each object how what it means would
 change: defaults, the order of fields and comments are no differences. Objects that are not in the files are left alone.
 

@@ -207,7 +207,7 @@ func Duplicates(objects []config.Object) config.Problems {
 		if first, ok := seen[o.Key]; ok {
 			problems = append(problems, config.Problem{
 				Severity: match.SeverityError, Code: config.CodeDuplicate, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
-				Message: "it is in " + first.Origin() + " too: remove one of the two",
+				Message: "it is in " + first.Origin() + " too: remove either",
 			})
 			continue
 		}

@@ -66,13 +66,13 @@ func TestTheFirstThingInTheWayIsTheVerdict(t *testing.T) {
 		object *configv1.ConfigObject
 		want   string
 	}{
-		"all is well":             {&configv1.ConfigObject{Conditions: []*configv1.Condition{{Type: "Accepted", Status: "True"}}}, "is in force everywhere"},
-		"what is not valid":       {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation"), not("Accepted")}}, "is not valid (Why): do this"},
-		"what is not called":      {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation")}}, "is not called (Why): do this"},
-		"what others do not know": {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective")}}, "is not in force everywhere (Why): do this"},
-		"what no host serves":     {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Served")}}, "is in force everywhere, and not served (Why): do this"},
-		"entries of before":       {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Registered")}}, "is in force everywhere, and its entries are not known to be (Why): do this"},
-		"what is being removed":   {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and those that did are finished first"},
+		"all is well":                           {&configv1.ConfigObject{Conditions: []*configv1.Condition{{Type: "Accepted", Status: "True"}}}, "is in force everywhere"},
+		"an invalid object":                     {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation"), not("Accepted")}}, "is not valid (Why): do this"},
+		"an object that is not called":          {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective"), not("InRotation")}}, "is not called (Why): do this"},
+		"an object that other dispatchers lack": {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective")}}, "is not in force everywhere (Why): do this"},
+		"an object without a host":              {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Served")}}, "is in force everywhere, and not served (Why): do this"},
+		"entries of before":                     {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Registered")}}, "is in force everywhere, and its entries are not known to be (Why): do this"},
+		"an object that is being removed":       {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and those that did are finished first"},
 	} {
 		if got := (&explained{object: tc.object}).verdict(); got != tc.want {
 			t.Errorf("%s: %q", name, got)

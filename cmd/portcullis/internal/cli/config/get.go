@@ -38,15 +38,15 @@ func NewGet() *cobra.Command {
 is called over streams has a host on every dispatcher. Kinds have the short names vwc, mwc, initconf and hr; without one, and with
 "all", it shows every kind.
 
-With -o yaml it prints what the authors wrote, which "portcullis apply" takes again. With -o json it prints objects of Kubernetes
+With -o yaml it prints the documents as written, for "portcullis apply". With -o json it prints objects of Kubernetes
 with the conditions and findings as their status; several are a List. -o jsonpath=TEMPLATE, go-template=TEMPLATE and
-custom-columns=HEADER:PATH,... are those of kubectl, and -o name prints what "portcullis get" and "delete" take. -l SELECTOR shows
+custom-columns=HEADER:PATH,... work as in kubectl, and -o name prints names for "portcullis get" and "delete". -l SELECTOR shows
 the objects with these labels alone.
 
 With -w it shows each object again when something about it changes, until it is interrupted, which is no error. With -o json each
 change is a line.
 
-"get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind what the store holds,
+"get dispatchers" shows which configuration each live dispatcher judges by, and its state: Current, Behind the store,
 Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get hosts" shows the hosts that are
 connected: their hooks, their slots in use, and how long their latest calls took. "get hooks" shows each hook in force, and the hosts,
 the webhook or the controllers that answer its calls. "get changes" shows
@@ -54,7 +54,7 @@ who changed what, the latest first. With -w they are looked at each second: a di
 about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
 
 "get staged" shows the objects of CREATE requests that are held until initializers have acted: whom each one waits for and since when,
-how much time remains, and which dispatcher holds it. A NAME may be the end of what is shown, from a slash on.
+how much time remains, and which dispatcher holds it. A NAME may be the end of a shown name, from a slash on.
 ` + configureUsage,
 		Example: `  portcullis get --ready-file /tmp/ready.json
   portcullis get vwc policy -o yaml
@@ -70,7 +70,7 @@ how much time remains, and which dispatcher holds it. A NAME may be the end of w
 		RunE:              c.run,
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show what changes")
+	f.BoolVarP(&c.watch, "watch", "w", false, "go on, and show changes")
 	f.StringVarP(&c.selector, "selector", "l", "", "labels of the objects to show, as kubectl selects: team=payments, 'tier in (a,b)', !canary")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take, but not the stream of --watch")
 	cli.OutputFlag(cmd, &c.output, "how to print (default: a table)",

@@ -42,8 +42,8 @@ func NewLint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint -f PATH",
 		Short: "Check files of configuration without a mesh",
-		Long: `Lint reads documents as strictly as the mesh, compiles them together, and prints what is wrong with them or probably a mistake: what
-"portcullis apply" finds, and what "portcullis cluster register" finds about the entries of each Cluster document. It asks no mesh: name all files
+		Long: `Lint reads documents as strictly as the mesh, compiles them together, and prints errors and probable mistakes: the findings of
+"portcullis apply", and of "portcullis cluster register" about the entries of each Cluster document. It asks no mesh: name all files
 that are in force together. The codes are explained in docs/configuration-reference.md.
 
 Exit codes: 0 when "portcullis apply" would take the documents; 1 when it would refuse them for a danger that is not acknowledged, and with --strict

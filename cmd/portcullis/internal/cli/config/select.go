@@ -32,7 +32,7 @@ func (s selection) labelled(selector string) (selection, error) {
 		return s, nil
 	}
 	if len(s.keys) > 0 {
-		return s, errors.New("-l and names: objects are selected by one of the two")
+		return s, errors.New("-l and names: select objects by labels or by names")
 	}
 	var err error
 	if s.labels, err = labels.Parse(selector); err != nil {

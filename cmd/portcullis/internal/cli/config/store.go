@@ -61,7 +61,7 @@ operators may have it. The file is there whole, with a checksum, or not at all.
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&c.force, "force", false, "write it in place of one that is there")
+	f.BoolVar(&c.force, "force", false, "replace an existing file")
 	c.mesh.Bind(f)
 	return cli.WithSettings(cmd)
 }

@@ -42,7 +42,7 @@ type MeshAddress struct {
 
 // Bind makes the flags.
 func (t *MeshAddress) Bind(f *pflag.FlagSet) {
-	f.StringVar(&t.readyFile, "ready-file", "", "file that a running mesh wrote; it fills what the flags below leave out")
+	f.StringVar(&t.readyFile, "ready-file", "", "file that a running mesh wrote; it sets the flags below that are not given")
 	f.StringVar(&t.Server, "server", "", "host:port of the mesh's listener for hosts")
 	f.StringVar(&t.CA, "ca", "", "PEM file of the authorities of its certificate")
 	f.StringVar(&t.cert, "cert", "", "PEM file of our certificate, by whose identity the mesh knows who calls")
@@ -90,7 +90,7 @@ func (t *MeshAddress) fromReadyFile() error {
 		return fmt.Errorf("ready file %s: %w", t.readyFile, err)
 	}
 	if t.Server == "" && info.Hosts == "" {
-		return fmt.Errorf("ready file %s: it names no listener for hosts: is it what a running mesh wrote?", t.readyFile)
+		return fmt.Errorf("ready file %s: it names no listener for hosts: did a running mesh write it?", t.readyFile)
 	}
 	t.Server, t.bridge = cmp.Or(t.Server, info.Hosts), info.Bridge
 	t.CA = cmp.Or(t.CA, info.CA)

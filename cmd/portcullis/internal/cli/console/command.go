@@ -41,7 +41,7 @@ func NewCommand() *cobra.Command {
 		Use:   "console",
 		Short: "Show the mesh in a browser: hooks, hosts, slow reviews, clusters, dispatchers",
 		Long: `Console serves a page on this machine and prints its address. The page shows hooks and hosts with their states, the time of each hook,
-the slowest reviews with a waterfall, the clusters with what they bypass, and the configuration of each dispatcher. It asks every
+the slowest reviews with a waterfall, the clusters with their break-glass, and the configuration of each dispatcher. It asks every
 dispatcher of the mesh with your certificate, as "portcullis analyze" does, every few seconds. It changes nothing.
 
 The printed address has a token, without which the page gets no data: other users of this machine cannot read with your rights. The

@@ -101,7 +101,7 @@ func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
 		"an object":                  {nil, `"pending":["sidecar.example.com"]`, "object"},
 		"an older dispatcher":        {status.Error(codes.Unimplemented, "unknown service"), `"staged":null`, "not known"},
 		"a dispatcher without store": {status.Error(codes.FailedPrecondition, "no store"), `"staged":null`, "not known"},
-		"a store that is away":       {status.Error(codes.Unavailable, "etcd does not answer"), "initializers is not known: etcd does not answer", "pending"},
+		"a store that is away":       {status.Error(codes.Unavailable, "etcd does not answer"), "initializers are not known: etcd does not answer", "pending"},
 	} {
 		r := &reader{clients: clients{config: configuration{cluster: "{}"}, analysis: records{}, staged: held{err: tc.err}}, timeout: time.Minute}
 		s, err := r.state(t.Context(), time.Minute)

@@ -100,7 +100,7 @@ func headers(next http.Handler) http.Handler {
 func (h *handler) data(answer func(context.Context, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+h.token)) != 1 {
-			fail(w, http.StatusUnauthorized, "this page has no token, or that of an earlier console: open the address that `portcullis console` printed")
+			fail(w, http.StatusUnauthorized, "this page has no token, or the token of an earlier console: open the address that `portcullis console` printed")
 			return
 		}
 		select {

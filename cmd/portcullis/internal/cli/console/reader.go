@@ -137,7 +137,7 @@ func (r *reader) addStaged(ctx context.Context, out *state) error {
 	case codes.Unimplemented, codes.FailedPrecondition: // it is older than initializers, or has no store
 		return nil
 	default:
-		out.Notes = append(out.Notes, "What is held for initializers is not known: "+status.Convert(err).Message())
+		out.Notes = append(out.Notes, "The objects held for initializers are not known: "+status.Convert(err).Message())
 		return nil
 	}
 	for _, o := range found.GetObjects() {
@@ -167,7 +167,7 @@ func (r *reader) addConfiguration(ctx context.Context, out *state) error {
 		}
 		var manifest kinds.Cluster
 		if err := json.Unmarshal(o.GetManifest().GetRaw(), &manifest); err != nil {
-			out.Notes = append(out.Notes, fmt.Sprintf("Cluster/%s cannot be read, so what it bypasses is not shown: %v", c.Name, err))
+			out.Notes = append(out.Notes, fmt.Sprintf("Cluster/%s cannot be read, so its break-glass is not shown: %v", c.Name, err))
 		}
 		c.Bypass = manifest.Spec.Bypass
 		out.Clusters = append(out.Clusters, c)

@@ -51,7 +51,7 @@ func bound(cmd *cobra.Command, run func(cmd *cobra.Command, s *cli.Settings, arg
 		}
 		s, err := cli.ReadSettings(file)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%w: `portcullis config --help` shows what it may have", err)
+			return fmt.Errorf("%w: `portcullis config --help` shows its fields", err)
 		}
 		if err != nil {
 			return err

@@ -35,11 +35,11 @@ func newInitCommand() *cobra.Command {
 		Use:   "init --lang LANGUAGE DIR",
 		Short: "Make the folder of a new host",
 		Long: `Init writes a host with its tests, and the configuration that a mesh needs for it, into a folder that is new or empty. It prints the commands
-from there to a verdict: what fetches the SDK, "portcullis dev --no-samples" as a mesh, the start of the host, and a review. It also writes what
-brings the host into a cluster: a Dockerfile, values for the chart portcullis-host, and a CI file for GitHub.
+from there to a verdict: fetching the SDK, "portcullis dev --no-samples" as a mesh, the start of the host, and a review. It also writes the files that
+bring the host into a cluster: a Dockerfile, values for the chart portcullis-host, and a CI file for GitHub.
 
-The module, the program, the hook, the configuration and the image have the name of the folder. The hook is that of the example of its language:
-it denies Pods with images that are not named by digest. With --mutating a second one labels Pods with a team.`,
+The module, the program, the hook, the configuration and the image have the name of the folder. The hook is the example's hook of that language:
+it denies Pods with images that are not named by digest. With --mutating a second hook labels Pods with a team.`,
 		Example: `  portcullis host init --lang go require-digests
   portcullis host init --lang typescript --mutating imagepolicy`,
 		Args: cobra.ExactArgs(1),
@@ -65,7 +65,7 @@ it denies Pods with images that are not named by digest. With --mutating a secon
 		},
 	}
 	cli.ChoiceFlag(cmd, &lang, "lang", "language of the host", slices.Sorted(maps.Keys(languages()))...)
-	cmd.Flags().StringVar(&name, "name", "", "name of the host, its hook NAME.example.com, and its image (default: that of the folder)")
+	cmd.Flags().StringVar(&name, "name", "", "name of the host, its hook NAME.example.com, and its image (default: the name of the folder)")
 	cmd.Flags().BoolVar(&mutating, "mutating", false, "write a second hook too, which changes objects")
 	cobra.CheckErr(cmd.MarkFlagRequired("lang"))
 	return cmd

@@ -43,7 +43,7 @@ func TestInitWritesTheExampleOfALanguage(t *testing.T) {
 			example := filepath.Join("..", "..", "..", "..", "..", "examples", languages()[lang].example)
 			for _, name := range []string{file, "mesh.yaml", "cases.json"} {
 				if got := read(t, filepath.Join(dir, name)); got != string(ownProject([]byte(read(t, filepath.Join(example, name))))) {
-					t.Errorf("%s differs from that of the example:\n%s", name, got)
+					t.Errorf("%s differs from the example's:\n%s", name, got)
 				}
 			}
 		})

@@ -89,14 +89,14 @@ func ChangeRows(changes []*configv1.Change, about string) [][]string {
 			shown = actions
 		}
 		shown = shown[:min(len(shown), shownActions)]
-		what := strings.Join(shown, ", ")
+		summary := strings.Join(shown, ", ")
 		if more := len(actions) - len(shown); more > 0 {
-			what += fmt.Sprintf(" and %d more", more)
+			summary += fmt.Sprintf(" and %d more", more)
 		}
 		if a := change.GetAcknowledged(); len(a) > 0 {
-			what += fmt.Sprintf(" (acknowledged %s)", strings.Join(a, ", "))
+			summary += fmt.Sprintf(" (acknowledged %s)", strings.Join(a, ", "))
 		}
-		rows = append(rows, []string{change.GetRevision(), change.GetAt().AsTime().Format(time.RFC3339), change.GetActor(), what})
+		rows = append(rows, []string{change.GetRevision(), change.GetAt().AsTime().Format(time.RFC3339), change.GetActor(), summary})
 	}
 	return rows
 }

@@ -25,7 +25,7 @@ func (s *Show) Dispatchers(ctx context.Context) error {
 		return err
 	}
 	if answer.GetNoStore() {
-		fmt.Fprintln(s.Notes, "there is no store, so dispatchers do not know each other: this is the one that answered")
+		fmt.Fprintln(s.Notes, "there is no store, so dispatchers do not know each other: this is the dispatcher that answered")
 	}
 	return s.print(printer.Message{Message: answer}, dispatcherColumns(), s.dispatcherRows(answer, time.Now()))
 }

@@ -32,6 +32,6 @@ func Known(ctx context.Context, client configv1.ConfigServiceClient, cluster, ho
 		}
 		names = append(names, h.GetHook().GetName())
 	}
-	return cli.Refused(fmt.Errorf("there is no hook %q in force: `portcullis get hooks` lists them, and `portcullis get` what is not valid%s",
+	return cli.Refused(fmt.Errorf("there is no hook %q in force: `portcullis get hooks` lists them, and `portcullis get` shows invalid objects%s",
 		hook, suggest.DidYouMean(hook, names)))
 }

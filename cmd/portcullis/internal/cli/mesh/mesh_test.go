@@ -103,12 +103,12 @@ func changes(revisions ...int) *configv1.ListChangesResponse {
 var errEnd = status.Error(codes.PermissionDenied, "no role")
 
 // follows runs a watch until the mesh says errEnd, and returns its output and its notes.
-func follows(t *testing.T, format string, client *asked, what func(*Show, context.Context) error) (out, notes string) {
+func follows(t *testing.T, format string, client *asked, show func(*Show, context.Context) error) (out, notes string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var o, n bytes.Buffer
 		s := &Show{Client: client, Out: &o, Notes: &n, Format: format, Watch: true, Timeout: time.Minute}
-		if err := what(s, t.Context()); status.Code(err) != codes.PermissionDenied {
+		if err := show(s, t.Context()); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("ended with %v", err)
 		}
 		out, notes = o.String(), n.String()

@@ -76,14 +76,14 @@ func (s *Staged) Delete(ctx context.Context, name, version string, dry bool) err
 	if err != nil {
 		return err
 	}
-	what := "would be deleted (dry run)"
+	result := "would be deleted (dry run)"
 	if !dry {
-		what = "is deleted: its creation fails"
+		result = "is deleted: its creation fails"
 		if _, err := s.Client.Delete(ctx, &initializerv1.DeleteRequest{Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: version}); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(s.Out, "%s %s\n", printer.Text(StagedName(o)), what)
+	_, err = fmt.Fprintf(s.Out, "%s %s\n", printer.Text(StagedName(o)), result)
 	return err
 }
 

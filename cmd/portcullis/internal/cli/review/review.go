@@ -43,10 +43,10 @@ func NewCommand() *cobra.Command {
 	var c command
 	cmd := &cobra.Command{
 		Use:   "review -f FILE",
-		Short: "Send reviews to a running mesh and show what each hook said",
+		Short: "Send reviews to a running mesh and show the answer of each hook",
 		Long: `Review sends an AdmissionReview, as JSON or YAML, or a bare AdmissionRequest, to a running mesh and prints the verdict
-and what each hook said. Any other object, as it stands in a manifest, is sent as the request of its creation by --user in --namespace; a file may
-have several documents. With --explain it also lists the hooks that were not called, and why, waits for those in shadow to say what
+and the answer of each hook. Any other object, as it stands in a manifest, is sent as the request of its creation by --user in --namespace; a file may
+have several documents. With --explain it also lists the hooks that were not called, and why, waits for the hooks in shadow to say what
 they would have done ("shadow: denied"), and applies the mutating hooks a second time to their own result, as a dry run, to name those
 that change it again: an API server may call them twice.
 
@@ -82,7 +82,7 @@ refused because a hook that is fail-closed gave none, or the mesh refused to jud
 	f.StringArrayVar(&c.by.groups, "group", []string{"system:authenticated"}, "group of that user; may be given several times")
 	f.StringVar(&c.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false,
-		"also say which hooks were not called, and why, what those in shadow would have done, and whether the mutating ones are idempotent")
+		"also say which hooks were not called, and why, what hooks in shadow would have decided, and whether mutating hooks are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
 	cli.ChoiceFlag(cmd, &c.stage, "stage", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")

@@ -39,7 +39,7 @@ type command struct {
 func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shadow",
-		Short: "Report what hooks in shadow would have done",
+		Short: "Report the would-be decisions of hooks in shadow",
 		Long: `A hook is in shadow if its HookRoute has "shadow: true": it is called and decides nothing. "portcullis shadow report" reports which
 requests it would have denied or changed, whose, and why, so that a policy can be tried before it decides.`,
 		Example: `  portcullis shadow report --hook imagepolicy.example.com`,
@@ -54,7 +54,7 @@ func newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Report which requests hooks in shadow would have denied or changed, whose, and why",
-		Long: `Report asks every dispatcher of the mesh what its hooks in shadow would have done, and merges the answers. A hook is in shadow if its
+		Long: `Report asks every dispatcher for the would-be decisions of its hooks in shadow, and merges the answers. A hook is in shadow if its
 HookRoute has "shadow: true": it is called and decides nothing.
 
 For each hook and cluster it prints how many requests the hook would have allowed, denied and changed, how many calls gave no verdict
