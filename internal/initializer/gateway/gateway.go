@@ -83,7 +83,21 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer stop()
 	a := &answer{w: w, control: http.NewResponseController(w)}
 	if err := g.serve(ctx, a, r); err != nil {
+		a.delay(ctx, err)
 		a.fail(err)
+	}
+}
+
+// delay waits if a request is refused since its caller has too many, so that a caller that asks again at once occupies no processor with that.
+func (a *answer) delay(ctx context.Context, err error) {
+	if a.events != nil || statusOf(err, a.target).Code != http.StatusTooManyRequests {
+		return
+	}
+	t := time.NewTimer(retryAfterSeconds * time.Second)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -84,7 +85,11 @@ func TestAListHoldsItsPlaceUntilItIsWritten(t *testing.T) {
 			answers = append(answers, ask("one"))
 		}
 		over, other := ask("one"), ask("two")
+		if over.Flushed || over.Body.Len() > 0 {
+			t.Errorf("one list more is answered at once: %s", over.Body)
+		}
 		close(release)
+		<-time.After(time.Second) // a refusal comes late
 		synctest.Wait()
 		if over.Code != http.StatusTooManyRequests || !strings.Contains(over.Body.String(), `too many calls of \"one\"`) {
 			t.Errorf("one list more: %d %s", over.Code, over.Body)
