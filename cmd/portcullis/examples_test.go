@@ -85,7 +85,7 @@ func pages(t *testing.T) (files []string) {
 		}
 		files = append(files, found...)
 	}
-	return slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "CHANGELOG.md" }) // tells of what there was
+	return slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "CHANGELOG.md" }) // the changelog describes earlier releases
 }
 
 // script are the commands of a block: all of a block of shell, or else the lines of a prompt and those that begin with the program.
@@ -105,7 +105,8 @@ func script(language, block string) string {
 	return b.String()
 }
 
-// commandLines are the calls of portcullis in a script, wherever they stand in it. An address stands for what a shell would put in.
+// commandLines are the calls of portcullis in a script, wherever they stand in it. An address stands for the value of a
+// substitution.
 func commandLines(t *testing.T, where, script string) (lines [][]string) {
 	t.Helper()
 	file, err := syntax.NewParser().Parse(strings.NewReader(script), where)

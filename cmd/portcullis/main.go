@@ -38,7 +38,7 @@ func main() {
 }
 
 // spareThreads is how many more threads run Go code than there are processors. Go takes a processor from a goroutine after 10 ms, so that a burst of
-// large reviews holds up all others. Linux takes it from a thread earlier, for one that has slept (docs/design/0043).
+// large reviews holds up all others. Linux takes it from a thread earlier, for a thread that has slept (docs/design/0043).
 const spareThreads = 1
 
 // newRootCommand is the command line as a whole.

@@ -1,5 +1,5 @@
 // Package archtest checks the shape of the module: which package may import which, which packages stay pure, and that
-// each says in one comment what it is.
+// each has one package comment.
 //
 // The rules of this module stand in house_test.go, with their reasons. The checkers here know no rule: they are
 // functions over a [Graph], so that their own tests can show them a violation. Only [Load] does I/O. Nothing here keeps

@@ -110,7 +110,7 @@ func place(name string) string {
 	return path
 }
 
-// documents are the Markdown files of the repository, without those of hidden directories.
+// documents returns the Markdown files of the repository outside of hidden directories.
 func documents(t *testing.T) (pages []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -67,7 +67,7 @@ func (r *Edges) forbids(g *Graph, path string) bool {
 	return len(r.Only) > 0 && !g.matchAny(r.Only, path) && !g.matchAny(r.From, path)
 }
 
-// imports are the sorted imports of a package; none for one that the graph does not hold.
+// imports are the sorted imports of a package; none for a package that the graph does not hold.
 func (g *Graph) imports(path string) []string {
 	p, ok := g.Packages[path]
 	if !ok {

@@ -198,7 +198,7 @@ func libraryEdges() []archtest.Edges {
 				"std", "./gen/portcullis/...", "./internal/clock", "./internal/wire",
 				"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/rpc/...",
 				"go.opentelemetry.io/otel/...", "go.opentelemetry.io/auto/sdk/...",
-				"github.com/go-logr/...", "github.com/cespare/xxhash/v2/...", // what the OpenTelemetry API itself is built on
+				"github.com/go-logr/...", "github.com/cespare/xxhash/v2/...", // dependencies of the OpenTelemetry API itself
 				"golang.org/x/net/...", "golang.org/x/sys/...", "golang.org/x/text/...", "golang.org/x/sync/...",
 			},
 			Indirect: true,

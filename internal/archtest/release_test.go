@@ -91,8 +91,8 @@ func published(t *testing.T, clone, version string) []string {
 	return modules
 }
 
-// userOf is the environment of a user whose module cache has only the modules of other projects. Paths are trimmed so that what was compiled
-// in another directory is found again.
+// userOf is the environment of a user whose module cache has only the modules of other projects. Paths are trimmed so that the build cache
+// serves other directories too.
 func userOf(t *testing.T, proxy string) []string {
 	t.Helper()
 	const download = "/cache/download"

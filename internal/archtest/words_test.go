@@ -11,13 +11,12 @@ import (
 	"testing"
 )
 
-// indirectWords stand in the place of an actor or of a noun: "whoever calls" for "the caller", "X is what holds Y" for "X holds Y".
-// CONTRIBUTING.md asks for plain technical English.
+// indirectWords stand in the place of an actor or of a noun: "whoever calls" for "the caller". CONTRIBUTING.md asks for plain
+// technical English.
 var indirectWords = regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|who (is|has|may)|is (what|who|whom)|` +
 	`what (is|was|has|may|comes)|says? (of|so|that|what|whether|who|how)|said|told|tells? (it|them|that|what))\b`)
 
-// pronouns stand in the place of a noun that is said elsewhere: "those of" for "the entries of". The comments of connect-go have 0.3 of them in 1,000
-// words, those of etcd's raft 0.9.
+// pronouns stand in the place of a noun. In 1,000 words, the comments of connect-go have 0.3 of them, and the comments of etcd's raft 0.9.
 var pronouns = regexp.MustCompile(`(?i)\b(what|(that|those) of|ones? (that|of))\b`)
 
 // wordRatchet is the number of words that the comments of some files may still have, by top-level folder. The target is 0. A change that lowers a
@@ -31,8 +30,8 @@ type wordRatchet struct {
 func wordRatchets() map[string]wordRatchet {
 	return map[string]wordRatchet{
 		"indirect words":    {words: indirectWords},
-		"pronouns":          {words: pronouns, most: map[string]int{"cmd": 29, "internal": 48, "sdk": 4}},
-		"pronouns in tests": {words: pronouns, tests: true, most: map[string]int{"cmd": 8, "internal": 11, "sdk": 21}},
+		"pronouns":          {words: pronouns, most: map[string]int{"internal": 5, "sdk": 4}},
+		"pronouns in tests": {words: pronouns, tests: true, most: map[string]int{"sdk": 21}},
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package citest ends tests that cannot run where they are, or that belong to a larger circle of tests than the one that runs. It knows
-// nothing of what they need.
+// Package citest ends tests that cannot run where they are, or that belong to a larger circle of tests than the running circle. It
+// knows nothing of their needs.
 package citest
 
 import (

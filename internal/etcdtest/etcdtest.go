@@ -33,7 +33,7 @@ const (
 // Size is how many members a cluster has.
 const Size = 3
 
-// patience bounds what a slow machine may take.
+// patience bounds a wait on a slow machine.
 const patience = 2 * time.Minute
 
 // Cluster is a running cluster.
@@ -153,7 +153,7 @@ func (c *Cluster) Followers() []*Member {
 
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
-// certificates makes those of the members and of everybody else.
+// certificates makes the certificates of the members and of their clients.
 func (c *Cluster) certificates() {
 	c.t.Helper()
 	authority, err := certs.NewAuthority("etcdtest", time.Hour)

@@ -26,7 +26,7 @@ func newGate(sweep func()) *Gate {
 // Cut ends all connections, and each new one at once.
 func (g *Gate) Cut() { g.turn(passage{cut: true}); g.sweep() }
 
-// Hang lets nothing through, and keeps what came meanwhile: as a process that was stopped.
+// Hang lets nothing through, and keeps the data that arrive meanwhile, like a stopped process.
 func (g *Gate) Hang() { g.turn(passage{hung: true}) }
 
 // Delay lets each piece through after a while: as a slow network or disk.

@@ -73,7 +73,7 @@ func (m *Member) Runs() bool { return m.etcd != nil }
 
 // Kill ends it without a shutdown. Its data stay.
 func (m *Member) Kill() {
-	m.CutOff() // it would hand over what it leads
+	m.CutOff() // it would hand over its leadership
 	m.etcd.Server.HardStop()
 	m.stop()
 }
@@ -130,7 +130,7 @@ func (m *Member) start() {
 	}
 }
 
-// settings are those of the member. Others know it by the addresses of its proxies.
+// settings are the settings of the member. Others know it by the addresses of its proxies.
 func (m *Member) settings(peers, clients string) *embed.Config {
 	c := embed.NewConfig()
 	c.Name, c.Dir = m.name, m.cluster.file(m.name)

@@ -41,7 +41,7 @@ func TestWhatAHandlerDoes(t *testing.T) {
 			return nil, errors.New("no database")
 		}, "handler"},
 		{"it says nothing", func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-			return nil, nil //nolint:nilnil // what is tested
+			return nil, nil //nolint:nilnil // the tested case
 		}, "bad_answer"},
 		{"it panics", func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 			panic("hunter2")

@@ -29,7 +29,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
 )
 
-// newChain makes both plugins as kube-apiserver makes them, with an API that holds what the options say.
+// newChain makes both plugins as kube-apiserver makes them, with an API that holds the objects of the options.
 func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error) {
 	client := fake.NewSimpleClientset(stored(o, hooks)...)
 	w := &wiring{client: client, informers: informers.NewSharedInformerFactory(client, 0), authorizer: o.Authorizer}
@@ -81,7 +81,7 @@ func stored(o Options, hooks *hooks) []runtime.Object {
 	return all
 }
 
-// wiring gives the plugins what kube-apiserver gives them.
+// wiring gives the plugins the same parts as kube-apiserver.
 type wiring struct {
 	client     kubernetes.Interface
 	informers  informers.SharedInformerFactory

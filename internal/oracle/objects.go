@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// newObjectInterfaces are what both plugins know of objects: the types of Kubernetes, and the custom resources of the
+// newObjectInterfaces makes the plugins' knowledge of objects: the types of Kubernetes, and the custom resources of the
 // options, as the API servers of both have them.
 func newObjectInterfaces(o Options) (admission.ObjectInterfaces, error) {
 	scheme := legacyscheme.Scheme

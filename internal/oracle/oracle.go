@@ -30,15 +30,15 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/klog/v2" //nolint:depguard // what the plugins log with
+	"k8s.io/klog/v2" //nolint:depguard // the plugins log with it
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Options are what the API server knows.
+// Options are the API server's settings.
 type Options struct {
 	// Validating and Mutating are the configurations of the cluster. They are copied, given Kubernetes' defaults, and
-	// every hook is pointed at its script: what their clientConfig says counts only for hooks without one.
+	// every hook is pointed at its script: their clientConfig counts only for hooks without a script.
 	Validating []*admissionregistrationv1.ValidatingWebhookConfiguration
 	Mutating   []*admissionregistrationv1.MutatingWebhookConfiguration
 	// Namespaces are the namespaces that exist, with their labels.
@@ -49,7 +49,7 @@ type Options struct {
 	Default Script
 	// Custom treats objects of every kind as custom resources.
 	Custom bool
-	// Authorizer answers what matchConditions ask; nil leaves their authorizer variable without a value.
+	// Authorizer answers the questions of matchConditions; nil leaves their authorizer variable without a value.
 	Authorizer authorizer.Authorizer
 	// Equivalents knows the versions in which a resource is served, for matchPolicy Equivalent; nil knows none.
 	Equivalents runtime.EquivalentResourceMapper

@@ -28,7 +28,7 @@ type Outcome struct {
 	// FinalObject is the object after mutation, defaulted and in the version of the request, as JSON; nil when
 	// there is none or the request was refused.
 	FinalObject []byte
-	// Warnings are those of the hooks for the client, in their order.
+	// Warnings are the hooks' warnings for the client, in their order.
 	Warnings []string
 	// Audit are the annotations of hooks and of the plugins themselves, as far as their keys were accepted.
 	Audit map[string]string
@@ -36,7 +36,7 @@ type Outcome struct {
 	Called []string
 }
 
-// recorder is the attributes of one request, and what admission says on the side.
+// recorder is the attributes of one request, and admission's annotations and warnings.
 type recorder struct {
 	admission.Attributes
 

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
-// A appends to a list only what is missing, B always adds: the first is called again for the change of the second.
+// A appends to a list only missing items, B always adds: the first is called again for the change of the second.
 func TestAHookIsReinvokedForLaterChangesIfItAskedForIt(t *testing.T) {
 	ifNeeded := admissionregistrationv1.IfNeededReinvocationPolicy
 	for name, tc := range map[string]struct {

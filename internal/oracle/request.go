@@ -59,7 +59,7 @@ func userOf(req *admissionv1.AdmissionRequest) user.Info {
 	return &user.DefaultInfo{Name: u.GetUsername(), UID: u.GetUid(), Groups: u.GetGroups(), Extra: extra}
 }
 
-// decode makes what an API server's handler makes of an object. An absent object is a nil interface.
+// decode decodes an object as an API server's handler does. An absent object is a nil interface.
 func (o *Oracle) decode(raw *admissionv1.Object) (runtime.Object, error) {
 	if raw == nil {
 		return nil, nil //nolint:nilnil // absence is a value of a request

@@ -15,7 +15,7 @@ type Script func(ctx context.Context, request *admissionv1.AdmissionRequest) Ans
 
 // Answer is the answer of a hook. The zero Answer is an AdmissionReview without a response.
 type Answer struct {
-	// Response is the verdict. Its uid is that of the request unless it has one.
+	// Response is the verdict. It has the uid of the request unless it names another.
 	Response *admissionv1.AdmissionResponse
 	// Edit has the last word on the AdmissionReview before it is sent.
 	Edit func(*admissionv1.AdmissionReview)
@@ -34,7 +34,7 @@ type Answer struct {
 	// Drop closes the connection in place of an answer, or, with Cut, of its end.
 	Drop bool
 	// Before are the answers to the first attempts at a call: this one is for a caller that comes again, as it was asked
-	// to. Those of them have no effect.
+	// to. Their own Before has no effect.
 	Before []Answer
 }
 

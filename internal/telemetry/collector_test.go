@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// collector is an OTLP receiver in memory that keeps what it is sent.
+// collector is an OTLP receiver in memory that keeps the received data.
 type collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 

@@ -9,9 +9,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// NewLogger makes the logger of a process. The format is "text" or "json", empty is text; the level is the least severe
-// one that is written, "debug", "info", "warn" or "error", empty is info. No line holds a capability, a token or a password. The error names
-// the known words.
+// NewLogger makes the logger of a process. The format is "text" or "json", empty is text; the level is the least severe level of the log,
+// "debug", "info", "warn" or "error", empty is info. No line holds a capability, a token or a password. The error names the known words.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {

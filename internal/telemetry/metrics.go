@@ -32,7 +32,7 @@ func (t *Telemetry) ExportMetrics(ctx context.Context, gatherer prometheus.Gathe
 	t.shutdowns = append(t.shutdowns, provider.Shutdown)
 }
 
-// ErrorHandler logs the errors of OpenTelemetry's background work, such as those of an export of metrics. Its owner passes it to
+// ErrorHandler logs the errors of OpenTelemetry's background work, such as failed exports of metrics. Its owner passes it to
 // otel.SetErrorHandler.
 type ErrorHandler struct{ Logger *slog.Logger }
 

@@ -134,7 +134,7 @@ func TestMetricsReachAnOTLPCollector(t *testing.T) {
 			})
 			tel := start(t, telemetry.Options{})
 			tel.ExportMetrics(t.Context(), counted())
-			shutdown(t, tel) // exports what there is
+			shutdown(t, tel) // exports the pending data
 			names, service := c.names()
 			if !slices.Equal(names, []string{"phase_seconds", "review_seconds", "reviews_total"}) || service != "admission" {
 				t.Errorf("metrics %v of %s", names, service)

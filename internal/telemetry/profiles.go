@@ -10,7 +10,8 @@ import (
 // profilesPath is where Go's tools look for profiles.
 const profilesPath = "/debug/pprof/"
 
-// profiles are those of net/http/pprof but for the command line. The runtime makes one CPU profile and one trace at a time.
+// profiles are the profiles of net/http/pprof but for the command line. The runtime makes one CPU profile and one trace at
+// a time.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(profilesPath, pprof.Index)
@@ -34,7 +35,7 @@ func localOnly(h http.Handler) http.Handler {
 	})
 }
 
-// loopback reports whether an address, perhaps with a port, is one of this machine alone.
+// loopback reports whether an address, perhaps with a port, can be reached from this machine alone.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

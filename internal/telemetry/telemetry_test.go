@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
-// environment sets the variables, and no other one of OpenTelemetry.
+// environment sets the variables, and unsets all others of OpenTelemetry.
 func environment(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, variable := range os.Environ() {

@@ -19,15 +19,15 @@ type Body struct {
 	length  int
 }
 
-// Buffers returns the body in pieces; concatenated they are the fields. The pieces that are objects are those of the
-// request, not copies. Neither the list nor the pieces may be changed.
+// Buffers returns the body in pieces; concatenated they are the fields. The objects among the pieces are the request's
+// own, not copies. Neither the list nor the pieces may be changed.
 func (b Body) Buffers() [][]byte { return b.buffers }
 
 // Len is the length of the body in bytes.
 func (b Body) Len() int { return b.length }
 
-// EncodeBody encodes a request and the trace of its review once for all hosts. span is that of the review; invalid without a trace. req must
-// not change as long as the body is in use. A string that is not UTF-8, which protobuf forbids, is mended with U+FFFD rather than sent.
+// EncodeBody encodes a request and the trace of its review once for all hosts. span is the review's; invalid without a trace. req must not
+// change as long as the body is in use. A string that is not UTF-8, which protobuf forbids, is mended with U+FFFD rather than sent.
 func EncodeBody(req *admissionv1.AdmissionRequest, span trace.SpanContext) Body {
 	objects := [...]struct {
 		field  protowire.Number

@@ -10,10 +10,11 @@ import (
 // unknown field and none twice. It allocates nothing.
 func WellFormed(encoded []byte) bool { return wellFormed(encoded, requestShape) }
 
-// The shapes of messages: what each field is, by its number. A capital letter is a field that may come more than once.
+// The shapes of messages: the kind of each field, by its number. A capital letter is a field that may come more than
+// once.
 const (
 	requestShape = "-ttkktkktttt" + "uooonnn"
-	kindShape    = "-ttt" // also that of resources
+	kindShape    = "-ttt" // also the shape of resources
 	userShape    = "-ttTE"
 	extraShape   = "-ti" // an entry of the map of extra values
 	itemsShape   = "-T"

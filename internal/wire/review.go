@@ -32,7 +32,7 @@ type HookCall struct {
 	Span          trace.SpanContext // of the call; its ID is sent
 }
 
-// HeadBound is a size in bytes that is at least that of the head of a frame, less its HookCalls: prefix and numbers of one Review.
+// HeadBound is an upper bound in bytes of the head of a frame, less its HookCalls: prefix and numbers of one Review.
 const HeadBound = PrefixBytes + scalarBytes
 
 // HookCallBound returns the number of bytes that an encoded HookCall with such texts takes at most.
@@ -80,7 +80,7 @@ func ChunkHead(call uint64, total, hooks, size int) []byte {
 	return Prefix(b, PrefixBytes, ConnectResponseChunk, len(b)-PrefixBytes+size)
 }
 
-// ReviewView is a Review that was read. Its bytes are those of the frame.
+// ReviewView is a Review that was read. Its bytes are a part of the frame.
 type ReviewView struct {
 	CallID      uint64
 	Hooks       []HookCallView
@@ -92,7 +92,7 @@ type ReviewView struct {
 	one [1]HookCallView // Hooks, as long as there is one
 }
 
-// HookCallView is a HookCall that was read. Its bytes are those of the frame.
+// HookCallView is a HookCall that was read. Its bytes are a part of the frame.
 type HookCallView struct {
 	Name          []byte
 	Configuration []byte
@@ -176,7 +176,7 @@ func (h *HookCallView) read(encoded []byte) bool {
 	return true
 }
 
-// Read reads an encoded Chunk, which c keeps. It returns false as that of [ReviewView] does.
+// Read reads an encoded Chunk, which c keeps. It returns false as [ReviewView]'s Read does.
 func (c *ChunkView) Read(encoded []byte) bool {
 	for len(encoded) > 0 {
 		f, body, size := Next(encoded)

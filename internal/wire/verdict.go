@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// VerdictView is a Verdict that was read. Its outcome's bytes are those of the frame.
+// VerdictView is a Verdict that was read. Its outcome's bytes are a part of the frame.
 type VerdictView struct {
 	CallID    uint64
 	HookIndex uint32

@@ -22,11 +22,11 @@ type Field struct {
 	Number protowire.Number
 	// IsBytes is true for strings, bytes and messages, and false for numbers.
 	IsBytes bool
-	// Value is that of a number.
+	// Value is the value of a number.
 	Value uint64
 }
 
-// IsText reports whether the field is a string: protobuf rejects one that is not UTF-8.
+// IsText reports whether the field is a string: protobuf rejects a string that is not UTF-8.
 func (f Field) IsText(body []byte) bool { return f.IsBytes && (isASCII(body) || utf8.Valid(body)) }
 
 // isASCII tells most texts in a quarter of the time of utf8.Valid: they are short.
@@ -42,7 +42,7 @@ func isASCII(b []byte) bool {
 }
 
 // Next returns the first field of a message, its bytes if it has any, and its size. The size is 0 for a malformed field and for
-// one of a type that the contract does not use. The bytes are those of encoded.
+// a type that the contract does not use. The bytes are a part of encoded.
 //
 // Most fields have a number below 2,048, and are a number below 16,384 or less than that many bytes.
 func Next(encoded []byte) (f Field, body []byte, size int) {
@@ -102,7 +102,7 @@ func Only(encoded []byte) (number protowire.Number, body []byte, ok bool) {
 }
 
 // Fields calls take with each field of a message. It skips fields of types that the contract does not use. It returns the first
-// error of take, or that of protowire if the message is malformed.
+// error of take, or protowire's error if the message is malformed.
 func Fields(encoded []byte, take func(f Field, body []byte) error) error {
 	for len(encoded) > 0 {
 		f, body, size := Next(encoded)
@@ -144,7 +144,7 @@ func FindBytes(encoded []byte, number protowire.Number) []byte {
 type Oneof struct {
 	// Number is the member's field number.
 	Number protowire.Number
-	// Body is its encoding: that of the message it was read from, or a copy.
+	// Body is its encoding: a part of the message that it was read from, or a copy.
 	Body []byte
 
 	copied bool

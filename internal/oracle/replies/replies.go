@@ -1,4 +1,5 @@
-// Package replies makes answers of webhooks, right and wrong ones, for tests that compare what two callers make of them.
+// Package replies makes answers of webhooks, right and wrong ones, for tests that compare two callers' decisions from
+// them.
 package replies
 
 import (
@@ -34,7 +35,7 @@ type Random struct{ *rand.Rand }
 
 func (s Random) oneOf(choices ...string) string { return choices[s.IntN(len(choices))] }
 
-// rarely is one of the choices, but mostly usual.
+// rarely returns a choice now and then, but mostly usual.
 func (s Random) rarely(usual string, choices ...string) string {
 	if s.IntN(12) > 0 {
 		return usual

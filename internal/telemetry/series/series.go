@@ -27,7 +27,8 @@ type Vec interface {
 type Options[K comparable] struct {
 	// Max is how many objects have series of their own.
 	Max int
-	// Name is that of the gauge of objects in force without series of their own, and Help its text; empty for no gauge.
+	// Name is the name of the gauge of objects in force without series of their own, and Help its text; empty for no
+	// gauge.
 	Name, Help string
 	// Labels are those by which the series of an object are found.
 	Labels func(K) prometheus.Labels

@@ -20,7 +20,7 @@ func (e *evidence) dispatcherIDs() map[string]bool {
 	return out
 }
 
-// dispatchers finds what slows reviews outside of calls. It returns the dispatchers that are short of CPU.
+// dispatchers finds the causes of slow reviews outside of calls. It returns the dispatchers that are short of CPU.
 func (e *evidence) dispatchers(found causes) (starved map[string]bool) {
 	starved = map[string]bool{}
 	for id := range e.dispatcherIDs() {
@@ -89,7 +89,7 @@ func (*edge) judge(found causes, k edgeKey, code Code, phase string, minutes byM
 	c.clusters[k.cluster], c.dispatchers[k.dispatcher] = true, true
 }
 
-// judge finds what slows calls, or makes them fail.
+// judge finds the causes of slow and failed calls.
 func (e *evidence) judge(found causes) {
 	paused := map[string]bool{}
 	for name, p := range e.processes {
@@ -105,7 +105,7 @@ func (e *evidence) judge(found causes) {
 		}
 		halts := slices.ContainsFunc(slices.Collect(maps.Keys(x.instances)), func(name string) bool { return paused[name] })
 		e.judgeWait(found, k, x)
-		if !halts { // its times are those of the pauses
+		if !halts { // else its times are the times of the pauses
 			x.judgeWire(found, k, e.processes)
 			e.judgeWork(found, k, x)
 		}

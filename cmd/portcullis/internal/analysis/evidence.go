@@ -68,7 +68,7 @@ type hookCalls struct {
 	series        []*analysisv1.Latency
 	parts         [parts]time.Duration
 	minutes       [parts]byMinute
-	failedParts   [parts]time.Duration // of parts, those of the calls without a verdict
+	failedParts   [parts]time.Duration // of parts, the time of the calls without a verdict
 	failures      byMinute             // the calls without a verdict, and their time
 	large, small  sum                  // by size of the object
 	instances     map[string]*served
@@ -111,7 +111,7 @@ type evidence struct {
 	clusters  map[string]bool
 }
 
-// gathered adds latencies up, but for those of some dispatchers.
+// gathered adds up the latencies of all but some dispatchers.
 func gathered(all []*analysisv1.Latency, without map[string]bool) *evidence {
 	e := &evidence{calls: map[callsKey]*hookCalls{}, edges: map[edgeKey]*edge{}, processes: map[string]*process{}, clusters: map[string]bool{}}
 	for _, l := range all {
@@ -284,7 +284,7 @@ func (p *process) firstLate() time.Time {
 // mostlyLate reports whether the process is so slow to reach that its late calls tell nothing about single moments.
 func (p *process) mostlyLate() bool { return 2*p.late.n > p.calls }
 
-// lateWith reports whether calls of another process ended in the moments in which those of p were late, and whether most of these moments
+// lateWith reports whether calls of another process ended in the moments in which calls of p were late, and whether most of these moments
 // had late calls of it too.
 func (p *process) lateWith(other *process) (there, late bool) {
 	var active, both int

@@ -22,7 +22,8 @@ func failedPartsOf(l *analysisv1.Latency) (out [parts]time.Duration) {
 	return out
 }
 
-// mostlyFailed reports whether most time of a part is that of calls without a verdict: the finding about these names it.
+// mostlyFailed reports whether calls without a verdict took most of the time of a part: the finding about these names
+// it.
 func (x *hookCalls) mostlyFailed(p part) bool {
 	return x.failedParts[p] > 0 && 2*x.failedParts[p] >= x.parts[p]
 }

@@ -21,7 +21,7 @@ const (
 	CodeStale Code = "stale-configuration"
 	// CodeDispatcherCPU: a dispatcher does not get to run.
 	CodeDispatcherCPU Code = "dispatcher-cpu"
-	// CodeDispatcher: a dispatcher takes long for what it does itself.
+	// CodeDispatcher: a dispatcher takes long for its own work.
 	CodeDispatcher Code = "dispatcher"
 	// CodeArrival: requests take long until they are read and decoded.
 	CodeArrival Code = "arrival"
@@ -51,8 +51,8 @@ const (
 	CodePatch Code = "patch"
 )
 
-// Bounds of what stands out. They are absolute where no time is well spent, and else relative to the peers or to the past, and never apply to
-// less than slower.
+// Bounds of findings. They are absolute where no time is well spent, and else relative to the peers or to the past, and never apply to less
+// than slower.
 const (
 	// slowdown is how many times longer something has to take than before, or than its peers, and slower by how much at least. In a phase in
 	// which no work is done slower alone is enough.
@@ -81,7 +81,7 @@ func muchSlower(d, than Duration) bool { return d >= slowdown*than && d-than >= 
 type Finding struct {
 	// Code names the cause.
 	Code Code `json:"code"`
-	// Text is a sentence about it, and Help what would help.
+	// Text is a sentence about it, and Help its remedy.
 	Text string `json:"text"`
 	Help string `json:"help"`
 	// Phase is where the time goes: "queue", "wire", "host-queue", "handler", "controller", "webhook" or "patch"; "arrival", "held" or "dispatcher"
@@ -94,8 +94,8 @@ type Finding struct {
 	Dispatchers []string `json:"dispatchers,omitempty"`
 	// Neighbour is the cluster that uses the slots.
 	Neighbour string `json:"neighbour,omitempty"`
-	// Took is the mean time in the phase, of dispatcher-cpu that of each second, of failures that until a call was given up;
-	// Usual is that of the peers, zero without peers.
+	// Took is the mean time in the phase: for dispatcher-cpu the mean of each second, for failures the time until a call was
+	// given up. Usual is the peers' time, zero without peers.
 	Took  Duration `json:"took"`
 	Usual Duration `json:"usual,omitempty"`
 	// Spread is how the calls are distributed where few take long; nil where the mean tells.
@@ -200,7 +200,7 @@ func (c *cause) finding(k causeKey, clusters int) Finding {
 	} else if f.Since.IsZero() {
 		f.Since = c.minutes.since()
 	}
-	if c.minutes.total() == c.took { // the minutes have the same time as the cause, and not that of its peers too
+	if c.minutes.total() == c.took { // the minutes have the time of the cause alone, without its peers
 		slow := c.minutes.from(f.Since)
 		f.Took = slow.mean()
 	}

@@ -18,7 +18,7 @@ import (
 
 const ms = time.Millisecond
 
-// madeCall is one call of a made mesh, and what a test changes of it.
+// madeCall is one call of a made mesh, and the changes that a test makes to it.
 type madeCall struct {
 	dispatcher, cluster, hook, instance string
 	minute, number                      int // number of the calls of one hook, cluster, dispatcher and minute
@@ -27,7 +27,7 @@ type madeCall struct {
 	slot                                uint // in which it ends
 }
 
-// madeReview is what a test changes of the reviews of one cluster, dispatcher and minute.
+// madeReview has the changes that a test makes to the reviews of one cluster, dispatcher and minute.
 type madeReview struct {
 	dispatcher, cluster string
 	minute              int
@@ -152,7 +152,7 @@ func (x *madeCall) addTo(l *analysisv1.Latency) {
 	}
 }
 
-// told is what a test wants of a finding. Clusters are "all", or names.
+// told is the finding that a test wants. Clusters are "all", or names.
 type told struct {
 	code                              Code
 	phase, hooks, clusters, instances string
@@ -182,7 +182,7 @@ type Fault struct {
 // found are the findings about a fault.
 func (f *Fault) found() []Finding { return Findings(f.Records()) }
 
-// Records are those of a mesh with the fault.
+// Records returns the records of a mesh with the fault.
 func (f *Fault) Records() []*analysisv1.Latency {
 	call, review := f.call, f.review
 	if call == nil {
@@ -442,7 +442,7 @@ func TestEachFaultIsNamedAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestNoiseIsNoFinding has every phase of every call take what it may on a busy machine.
+// TestNoiseIsNoFinding has every phase of every call take its longest time on a busy machine.
 func TestNoiseIsNoFinding(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -12,7 +12,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/analyze"
 )
 
-// printed is what `portcullis analyze` prints of a cluster.
+// printed returns the output of `portcullis analyze` for a cluster.
 func printed(t *testing.T, f *analysis.Fault, cluster string) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -103,9 +103,9 @@ type Hook struct {
 
 // Instance is a replica of a host.
 type Instance struct {
-	// Name is that of the instance.
+	// Name is the name of the instance.
 	Name string `json:"name"`
-	// Mean is the time of its mean call, and Others that of the median of the others.
+	// Mean is the time of its mean call, and Others the median of the other instances' mean times.
 	Mean   Duration `json:"mean"`
 	Others Duration `json:"others"`
 }
@@ -130,11 +130,11 @@ type Cluster struct {
 type Report struct {
 	// Clusters by name and stage.
 	Clusters []Cluster `json:"clusters"`
-	// Hooks by what they added to the reviews of their clusters, the most first.
+	// Hooks are sorted by the time that they added to the reviews of their clusters, the most first.
 	Hooks []Hook `json:"hooks"`
-	// Findings are what stands out, what costs most first.
+	// Findings are sorted by their cost, the highest first.
 	Findings []Finding `json:"findings"`
-	// Shadows are what hooks in shadow would have done, in whole hours.
+	// Shadows are the would-be decisions of hooks in shadow, in whole hours.
 	Shadows []Shadow `json:"shadows"`
 }
 
@@ -245,7 +245,8 @@ func (s *sums) cluster(k key) Cluster {
 	}
 }
 
-// hook makes the report of a hook. reviews are those of its cluster that call hooks of its stage; nil if none is known.
+// hook makes the report of a hook. reviews are the reviews of its cluster that call hooks of its stage; nil if none is
+// known.
 func (s *sums) hook(k key, reviews *sums) Hook {
 	h := Hook{
 		Cluster: k.cluster, Stage: k.stage, Configuration: k.configuration, Name: k.name,
@@ -262,8 +263,8 @@ func (s *sums) hook(k key, reviews *sums) Hook {
 	return h
 }
 
-// since is the first of the minutes at the end whose p99 is much longer than that of the median minute before them. It needs a minute
-// before.
+// since returns the start of the minutes at the end whose p99 is much longer than the p99 of the median minute before them. It needs
+// a minute before.
 func (s *sums) since() time.Time {
 	var minutes []int64
 	for m, h := range s.minutes {

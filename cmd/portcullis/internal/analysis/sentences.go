@@ -30,7 +30,7 @@ var help = map[Code]string{ //nolint:gochecknoglobals // a table
 	CodePatch:   "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",
 }
 
-// help returns what the reader can do.
+// help returns the remedy for the reader.
 func (f *Finding) help() string {
 	if f.Code == CodeFailures && f.Phase == partController.String() {
 		return help[CodeController]

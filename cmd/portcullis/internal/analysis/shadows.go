@@ -29,13 +29,13 @@ type Shadow struct {
 	ShadowSeen
 	// IncompleteBefore is set if records of the cluster from before that time were dropped for memory.
 	IncompleteBefore time.Time `json:"incompleteBefore,omitzero"`
-	// Subjects are the namespaces and users of the requests, those of most denials first.
+	// Subjects are the namespaces and users of the requests, sorted by denials, the most first.
 	Subjects []ShadowSubject `json:"subjects"`
 	// Cases are the latest requests that the hook would have denied or changed, or gave no verdict for, the latest first.
 	Cases []ShadowCase `json:"cases"`
 }
 
-// ShadowCounts are calls by what the hook would have done.
+// ShadowCounts counts calls by the hook's would-be decision.
 type ShadowCounts struct {
 	// Calls is the sum of all but Dropped.
 	Calls uint64 `json:"calls"`
@@ -91,7 +91,7 @@ type ShadowCase struct {
 	Message   string `json:"message"`
 	Calls     uint64 `json:"calls"`
 	ShadowSeen
-	// What follows is of the last one.
+	// The fields below are of the last case.
 	UID         string `json:"uid"`
 	TraceID     string `json:"traceId,omitempty"`
 	Operation   string `json:"operation"`
@@ -126,7 +126,7 @@ func (c *ShadowCase) Word() string {
 	return "fail"
 }
 
-// Summary says in a sentence what the hook would have done.
+// Summary describes the hook's would-be decisions in a sentence.
 func (s *Shadow) Summary() string {
 	if s.Calls+s.Dropped == 0 {
 		return "it was not called"

@@ -102,7 +102,7 @@ func figuresOf(f replay.Figures) Figures {
 	}
 }
 
-// notes are sentences about what predictions stand on, and what they do not know.
+// notes are sentences about the data and the limits of predictions.
 func notes(all []Prediction, change replay.Change) []string {
 	var reviews uint64
 	var kept, replayed, estimated, overdue int
@@ -122,7 +122,7 @@ func notes(all []Prediction, change replay.Change) []string {
 	add(estimated > 0, "%d calls are not recorded, since their reviews ended without them: they take as long as calls of like reviews", estimated)
 	add(overdue > 0, "%d calls ended at their deadline and have a later one: when they would have ended is not known, so they are taken to fail", overdue)
 	add(len(change.Replicas) > 0, "calls that are not kept waited in the same queue, so the waits for a replica may become shorter than predicted; "+
-		"what a busy host makes slower is taken as it was, and calls without a verdict are taken to fail again")
+		"the slowness that a busy host adds stays as recorded, and calls without a verdict are taken to fail again")
 	add(len(change.Validating) > 0, "hooks that validate instead are counted behind the mutating ones: other validating hooks run at the same time")
 	return out
 }

@@ -10,11 +10,11 @@ import (
 
 func TestTextTakesAwayWhatCouldSteerATerminal(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"letters, also others than ours, stay":        {"größer als 5 → nein", "größer als 5 → nein"},
-		"line ends stay":                              {"a\nb", "a\nb"},
-		"escape sequences are taken away":             {"\x1b[31mred\x1b]0;title\x07", "\uFFFD[31mred\uFFFD]0;title\uFFFD"},
+		"letters, also others than ours, stay":      {"größer als 5 → nein", "größer als 5 → nein"},
+		"line ends stay":                            {"a\nb", "a\nb"},
+		"escape sequences are taken away":           {"\x1b[31mred\x1b]0;title\x07", "\uFFFD[31mred\uFFFD]0;title\uFFFD"},
 		"carriage returns cannot hide earlier text": {"denied\rallowed", "denied\uFFFDallowed"},
-		"nor can text that runs backwards":            {"a\u202eb", "a\uFFFDb"},
+		"nor can text that runs backwards":          {"a\u202eb", "a\uFFFDb"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
