@@ -18,8 +18,8 @@ import (
 //go:embed imagepolicy-typescript/src imagepolicy-typescript/test
 var hosts embed.FS
 
-// Files are what an author of a host copies from a directory beside this file, such as "imagepolicy-rust". It is an error if that holds no host.
-// They are read-only, and safe for concurrent use.
+// Files are the files that an author of a host copies from a directory beside this file, such as "imagepolicy-rust". A directory without a host
+// is an error. They are read-only, and safe for concurrent use.
 func Files(directory string) (fs.FS, error) {
 	if _, err := fs.Stat(hosts, directory); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ type containerFile struct {
 	context   []string // the files of the repository that .dockerignore leaves in
 }
 
-// stage is what begins with FROM.
+// stage is the part of a container file that begins with FROM.
 type stage struct {
 	name, base   string
 	instructions []instruction
@@ -29,7 +29,8 @@ type stage struct {
 
 type instruction struct{ keyword, text string }
 
-// TestContainerFilesAreSound: what an engine refuses, or a cluster that runs no Pod as root, and what would put files of the machine into an image.
+// TestContainerFilesAreSound: an engine takes them, a cluster that runs no Pod as root does too, and they put no files of the machine into an
+// image.
 func TestContainerFilesAreSound(t *testing.T) {
 	pinned := regexp.MustCompile(`:\d+\.\d+[0-9._]*(-[a-z0-9-]+)?(@sha256:[0-9a-f]{64})?$`)
 	for language, s := range sources() {
@@ -81,9 +82,9 @@ func (f *containerFile) checkInstruction(in instruction, isLast bool) {
 	}
 }
 
-// TestTheContainerFileBuilds does what an engine does with the container file of a language, in a copy of the files of this machine: COPY from the
-// files that .dockerignore leaves in, RUN in a root of its own, and the entry point as the user of the image. The tools are those of this machine, and
-// not those of the base images. `make image-LANGUAGE` runs it.
+// TestTheContainerFileBuilds builds the container file of a language as an engine does, in a copy of the files of this machine: COPY from the files
+// that .dockerignore leaves in, RUN in a root of its own, and the entry point as the user of the image. The tools come from this machine, and not
+// from the base images. `make image-LANGUAGE` runs it.
 func TestTheContainerFileBuilds(t *testing.T) {
 	if *language == "" || !*image {
 		t.Skip("no -language and -image: `make image-LANGUAGE` builds")
@@ -115,7 +116,7 @@ func TestTheContainerFileBuilds(t *testing.T) {
 	p.run("unshare --mount bash -euo pipefail " + script)
 }
 
-// script does what the container file says, each stage in a directory of its own.
+// script carries out the container file, each stage in a directory of its own.
 func (f *containerFile) script() string {
 	var b strings.Builder
 	b.WriteString(`mount -t tmpfs none . && cd "$PWD" && mkdir context
@@ -265,7 +266,7 @@ func (f *containerFile) copied(in instruction) (from string, paths []string) {
 	return "", paths
 }
 
-// stage is the one of a name.
+// stage returns the stage of a name.
 func (f *containerFile) stage(name string) *stage {
 	for i := range f.stages {
 		if name != "" && f.stages[i].name == name {

@@ -20,7 +20,7 @@ var language = flag.String("language", "", "follow the page of this language, as
 // image has the container file of the language built, instead of its page followed.
 var image = flag.Bool("image", false, "build by the container file of the language")
 
-// patience is longer than what any step takes on a busy machine that has to fetch and compile everything.
+// patience is longer than any step takes on a busy machine that has to fetch and compile everything.
 const patience = 15 * time.Minute
 
 // page is the page "Write a hook in ..." of a language as somebody follows it, in a directory of their own.
@@ -32,7 +32,7 @@ type page struct {
 }
 
 // TestThePageLeadsToAVerdict follows a page from an empty folder. `make sdks` runs it for each language, after the check of its SDK has fetched
-// what both need.
+// the dependencies of both.
 func TestThePageLeadsToAVerdict(t *testing.T) {
 	if *language == "" {
 		t.Skip("no -language: `make sdks` follows each page")
@@ -106,8 +106,8 @@ func missingf(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// useWhatTheCheckFetched lets the tools of a language find what sdk/LANGUAGE/check has fetched and compiled. They work without it too, from an
-// empty machine on, except that Java needs a newer Maven than distributions have.
+// useWhatTheCheckFetched lets the tools of a language find the files that sdk/LANGUAGE/check has fetched and compiled. They work without it
+// too, from an empty machine on, except that Java needs a newer Maven than distributions have.
 func (p *page) useWhatTheCheckFetched(root string) {
 	p.Helper()
 	tmp := filepath.Join(root, ".tmp")
@@ -121,14 +121,14 @@ func (p *page) useWhatTheCheckFetched(root string) {
 			"MAVEN_ARGS=-B -q -ntp -Dmaven.repo.local="+filepath.Join(tmp, "sdk-java", "m2"))
 	case "rust":
 		if compiled, _ := filepath.Glob(filepath.Join(tmp, "rust", "*")); len(compiled) > 0 {
-			// Offline, cargo takes the versions that are there. Without debug information they are those of the check.
+			// Offline, cargo takes the versions that are there. Without debug information they are the check's versions.
 			p.env = append(p.env, "CARGO_TARGET_DIR="+compiled[0], "CARGO_NET_OFFLINE=true", "CARGO_PROFILE_DEV_DEBUG=0")
 		}
 	}
 }
 
-// locks are the files of an example that lock versions, and commands that print, in the words of these, what the page took beside the SDK. Go
-// and Maven take what the manifests name.
+// locks are the files of an example that lock versions, and commands that print, in the words of these, the dependencies of the page beside
+// the SDK. Go and Maven take the versions of the manifests.
 func locks() map[string]struct{ file, took string } {
 	return map[string]struct{ file, took string }{
 		"python":     {"requirements.txt", "venv/bin/pip freeze --exclude portcullis-host | tr _ -"},
@@ -137,7 +137,7 @@ func locks() map[string]struct{ file, took string } {
 	}
 }
 
-// tookLockedVersions fails if a release of somebody else's package can change what the page does.
+// tookLockedVersions fails if a release of a foreign package can change the result of the page.
 func (p *page) tookLockedVersions() {
 	p.Helper()
 	lock, found := locks()[*language]
@@ -231,7 +231,7 @@ func (p *page) start(name, block string) {
 	})
 }
 
-// says repeats a command until it says something, whatever its exit code: that of a denial is one.
+// says repeats a command until it says something, whatever its exit code: a denial has its own.
 func (p *page) says(block, want string) {
 	p.Helper()
 	p.eventually(block, func() (string, bool) {

@@ -32,7 +32,8 @@ func TestTheHostsShareTheirFiles(t *testing.T) {
 	}
 }
 
-// TestThePoliciesAreWrittenAlike: the same functions in the same order, by what is said about them, with the same texts in them.
+// TestThePoliciesAreWrittenAlike: they have the same functions in the same order, by their comments, with the same texts in
+// them.
 func TestThePoliciesAreWrittenAlike(t *testing.T) {
 	inOrder := []string{
 		"he host with its hooks.", `"imagepolicy.example.com"`, `"team-label.example.com"`,

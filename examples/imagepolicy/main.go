@@ -1,5 +1,5 @@
 // Imagepolicy is a host with two hooks: images are named by digest, and a Pod without a team gets its namespace's. It is a beginning for
-// hosts of your own, and what the chart runs as exampleHost, so that there is something to deny the first Pod.
+// hosts of your own, and the exampleHost of the chart, which denies the first Pod.
 package main
 
 import (
@@ -86,6 +86,6 @@ func acceptProbes(ctx context.Context, host *hostsdk.Host, port uint) error {
 		if err != nil {
 			return err
 		}
-		_ = probe.Close() // the probe has what it wants
+		_ = probe.Close() // the probe has its answer
 	}
 }

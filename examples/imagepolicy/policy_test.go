@@ -14,7 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
 
-// verdict is what a hook says about a request, as cases.json has it.
+// verdict is a hook's verdict about a request, as cases.json has it.
 type verdict struct {
 	Allowed bool    `json:"allowed"`
 	Status  *status `json:"status"`
@@ -32,7 +32,7 @@ type cause struct {
 	Message string `json:"message"`
 }
 
-// TestThePolicyDecidesItsCases: those in the file are those of the same policy in other languages.
+// TestThePolicyDecidesItsCases: the file has the same cases as the policy in other languages.
 func TestThePolicyDecidesItsCases(t *testing.T) {
 	file, err := os.ReadFile("cases.json")
 	if err != nil {

@@ -81,8 +81,8 @@ func addProxy(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// pullAlways has each image that is not named by digest pulled at each start of its container: a node that has the image already does not
-// run it for somebody who may not pull it, nor an older one of the same tag.
+// pullAlways has each image that is not named by digest pulled at each start of its container. Otherwise a node that has the image would
+// run it for a user who may not pull it, or would run an older image of the same tag.
 func pullAlways(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {

@@ -33,7 +33,7 @@ import (
 
 const root = "../.."
 
-// hooksForTests is what the tests add to the example: handlers that wait, and one that breaks.
+// hooksForTests are hooks that the tests add to the example: handlers that wait, and a handler that breaks.
 const hooksForTests = `
 import sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -51,7 +51,7 @@ host.HOOKS[("breaks.example.com", host.admission.STAGE_VALIDATE)] = breaks
 host.main()
 `
 
-// stubs are what protoc needs to know.
+// stubs are the arguments of protoc.
 var stubs = []string{"portcullis/admission/v1/admission.proto", "portcullis/host/v1/host.proto"}
 
 func TestPythonHost(t *testing.T) {
@@ -294,8 +294,8 @@ func start(t *testing.T, python, environment string, args ...string) *process {
 	return p
 }
 
-// prepare makes a virtual environment, once, under .tmp of the repository, and generates the stubs. It skips only for
-// what a machine lacks; in CI it does not skip at all.
+// prepare makes a virtual environment, once, under .tmp of the repository, and generates the stubs. It skips only if
+// the machine lacks a tool; in CI it does not skip at all.
 func prepare(t *testing.T) (python, generated string) {
 	t.Helper()
 	system, err := exec.LookPath("python3")
@@ -324,7 +324,8 @@ func prepare(t *testing.T) (python, generated string) {
 	return python, generated
 }
 
-// install makes a virtual environment with what the host needs. It appears at once, for tests that run beside this one.
+// install makes a virtual environment with the dependencies of the host. It appears at once, for tests that run beside
+// this one.
 func install(t *testing.T, system, environment string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(environment), 0o750); err != nil {

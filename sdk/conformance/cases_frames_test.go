@@ -161,7 +161,7 @@ func frameCases() []testCase {
 				equal(s, "digest of the object", seen["object-sha256"], digest(string(large.GetRequest().GetObject().GetRaw())))
 			}
 			p.happened("called", validating, 1)
-			// Uneven ones, and one of a single byte.
+			// Uneven chunks, and a chunk of a single byte.
 			next := padded(s, at.newReview(pod(`{}`), call(validating)), 200_001)
 			at.sendAll(chunksOf(s, next, 100_000))
 			allowed(s, at.verdict(next.GetCallId(), 0))

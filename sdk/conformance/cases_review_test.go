@@ -15,7 +15,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// reviewCases are about reviews and what handlers see of them.
+// reviewCases are about reviews as handlers see them.
 func reviewCases() []testCase {
 	return []testCase{{
 		name:    "many-hooks",

@@ -223,7 +223,8 @@ func identityCases() []testCase {
 	}}
 }
 
-// distrusted asks that a host opens no session while the dispatcher is the one of wrong, and does when it is right.
+// distrusted asks that a host opens no session while the dispatcher has the configuration of wrong, and does when it is
+// right.
 func (t *trust) distrusted(wrong func(t *trust) *tls.Config) {
 	shift := &shifting{}
 	shift.set(wrong(t))

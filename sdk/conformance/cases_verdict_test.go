@@ -16,7 +16,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// verdictCases are about what handlers return.
+// verdictCases are about the results of handlers.
 func verdictCases() []testCase {
 	return []testCase{{
 		name:    "deny",
@@ -175,7 +175,7 @@ func verdictCases() []testCase {
 			const most = 600
 			_, at := s.host(settings{}, func(w *hostv1.Welcome) { w.MaxVerdictBytes = most })
 			long := strings.Repeat("😀", 3000)
-			for _, start := range []string{"no", "no:", "no: ", "no: !"} { // The end of the frame is inside of a character, but for one of them.
+			for _, start := range []string{"no", "no:", "no: ", "no: !"} { // The end of the frame is inside of a character, except with a single start.
 				status := denied(s, at.ask(pod(fmt.Sprintf(`{"deny": {"message": "%s%s", "code": 422, "causes": [{"field": "f", "message": "m"}]},
 					"warnings": ["%s"], "audit": {"k": "%s"}}`, start, long, long, long)), call(validating)))
 				message := status.GetMessage()

@@ -288,10 +288,10 @@ func inRace(n, otherwise int) int {
 	return otherwise
 }
 
-// memoryBound is how much memory a host may take for what it has to forget.
+// memoryBound is the bound on a host's memory for entries that it has to forget.
 func memoryBound() int64 {
 	if underRace {
-		return 512 << 20 // The race detector keeps several times what the program has.
+		return 512 << 20 // The race detector keeps several times the program's memory.
 	}
 	return 96 << 20
 }

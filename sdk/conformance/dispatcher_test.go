@@ -27,7 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// scripted is a dispatcher that does what a case says, byte for byte if need be, and notes each frame of its hosts.
+// scripted is a dispatcher that follows a case, byte for byte if need be, and notes each frame of its hosts.
 type scripted struct {
 	*stage
 
@@ -214,7 +214,7 @@ func (s *session) listen() {
 	}
 }
 
-// note checks what holds for every frame, in every case.
+// note checks the rules for every frame, in every case.
 func (s *session) note(frame *hostv1.ConnectRequest, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -161,7 +161,7 @@ func (n *node) configure(hooks []meshHook) {
 	n.registry.Update(snapshot)
 }
 
-// configuration is the name of the one that has the hook.
+// configuration is the name of the configuration that has the hook.
 func (h meshHook) configuration() string {
 	switch {
 	case h.initializes:
@@ -173,7 +173,7 @@ func (h meshHook) configuration() string {
 	}
 }
 
-// operations are those of the hook; all but for an initializer.
+// operations are the operations of the hook; all but for an initializer.
 func (h meshHook) operations() admissionregistrationv1.OperationType {
 	if h.initializes {
 		return admissionregistrationv1.Create

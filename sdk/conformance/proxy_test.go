@@ -102,7 +102,7 @@ func (p *proxy) copy(l *link, to, from net.Conn, towardsHost bool) {
 	}
 }
 
-// discard reads what comes until the connection ends.
+// discard reads and drops the data until the connection ends.
 func discard(from net.Conn) { _, _ = io.Copy(io.Discard, from) }
 
 func (p *proxy) rateOf() int {

@@ -23,14 +23,14 @@ func (r *record[T]) add(item T) {
 	}
 }
 
-// all is what there is so far. It must not be written.
+// all returns the items so far. It must not be written.
 func (r *record[T]) all() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clip(r.items)
 }
 
-// next returns the items so far, and what is closed when there are more.
+// next returns the items so far, and a channel that is closed when there are more.
 func (r *record[T]) next() ([]T, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,8 +38,8 @@ func duration(text string, otherwise time.Duration) time.Duration {
 // testCase is one thing that is asked of a host.
 type testCase struct {
 	name    string // in words joined by dashes
-	asks    string // a sentence: what a host does
-	why     string // what goes wrong without it
+	asks    string // a sentence: the behaviour of a host
+	why     string // the harm without it
 	section string // heading in docs/protocol.md, as an anchor
 	play    func(s *stage)
 }
@@ -88,7 +88,7 @@ func (r *results) write(t *testing.T) {
 	}
 }
 
-// startCommand is the command that starts the test host. It builds the one of Go if no other is named.
+// startCommand is the command that starts the test host. It builds the Go host if no other is named.
 func startCommand(t *testing.T) []string {
 	t.Helper()
 	if words := strings.Fields(*command); len(words) > 0 {
@@ -128,7 +128,7 @@ func TestEachCaseNamesASectionOfTheProtocol(t *testing.T) {
 	}
 }
 
-// stage is what one case works with. Its methods are called by the goroutine of the test.
+// stage has the parts of one case. Its methods are called by the goroutine of the test.
 type stage struct {
 	*testing.T
 
@@ -155,8 +155,8 @@ func (s *stage) check(err error) {
 	}
 }
 
-// until waits for a condition of things that change by themselves, and looks again and again: for what tells nobody that it changed.
-func (s *stage) until(what string, done func() bool) {
+// until polls a condition, for things that change by themselves and signal no change.
+func (s *stage) until(condition string, done func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), *patience)
 	defer cancel()
@@ -166,12 +166,12 @@ func (s *stage) until(what string, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.Fatalf("waited %s in vain: %s", *patience, what)
+			s.Fatalf("waited %s in vain: %s", *patience, condition)
 		}
 	}
 }
 
-// pass lets time go by, where time is what a case is about.
+// pass lets time go by, for cases about time.
 func (s *stage) pass(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -206,7 +206,7 @@ func writeTable(file, name string, results map[string]bool) error {
 
 func cells(texts []string) string { return " " + strings.Join(texts, " | ") + " |" }
 
-// readTable reads what writeTable wrote: the names of the columns, and the entries by case and column.
+// readTable reads a table of writeTable: the names of the columns, and the entries by case and column.
 func readTable(file string) (columns []string, entries map[string]map[string]string, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Testhost is the test host of hostsdk for the conformance suite: a host whose handlers do what the objects of reviews ask for.
-// conformance/README.md has its contract.
+// Testhost is the test host of hostsdk for the conformance suite: a host whose handlers follow the objects of reviews.
+// sdk/conformance/README.md has its contract.
 package main
 
 import (

@@ -44,7 +44,7 @@ type denial struct {
 	} `json:"causes"`
 }
 
-// handler is the handler of every hook: it does what the script says.
+// handler is the handler of every hook: it follows the script.
 func (p *program) handler(hook string) hostsdk.Handler {
 	return func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		started := time.Now()
@@ -65,7 +65,7 @@ func (p *program) handler(hook string) hostsdk.Handler {
 	}
 }
 
-// initializer is the handler of every initializer: it does what the script says, as far as that is about the object.
+// initializer is the handler of every initializer: it follows the part of the script about the object.
 func (p *program) initializer(hook string) hostsdk.Handler {
 	return kube.Initialize(func(ctx context.Context, object *map[string]any) (*map[string]any, error) {
 		p.say(&conformance.Event{Event: "called", Hook: hook})
@@ -101,7 +101,7 @@ func scriptIn(object map[string]any) (*script, error) {
 	return s, unmarshal(raw, s)
 }
 
-// unmarshal leaves out what the types do not let pass.
+// unmarshal leaves out fields that the types do not accept.
 func unmarshal(raw []byte, v any) error {
 	err := json.Unmarshal(raw, v)
 	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {

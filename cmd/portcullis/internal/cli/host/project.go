@@ -157,5 +157,5 @@ func ownProject(data []byte) []byte {
 			kept.Write(line)
 		}
 	}
-	return bytes.ReplaceAll(kept.Bytes(), []byte(", and what the chart runs as exampleHost, so that there is something to deny the first Pod"), nil)
+	return bytes.ReplaceAll(kept.Bytes(), []byte(", and the exampleHost of the chart, which denies the first Pod"), nil)
 }
