@@ -20,7 +20,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
@@ -72,8 +72,8 @@ func TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries(t *testing.T) {
 	var r *road
 	t.Cleanup(func() { // once the dispatcher has ended, which would write them again
 		r.deleteEntriesOf(t, name)
-		leases := cluster.Client().CoordinationV1().Leases(leader.Namespace)
-		if err := leases.Delete(context.WithoutCancel(t.Context()), leader.EntriesPrefix+name, metav1.DeleteOptions{}); err != nil {
+		leases := cluster.Client().CoordinationV1().Leases(reconcile.Namespace)
+		if err := leases.Delete(context.WithoutCancel(t.Context()), reconcile.EntriesLease(name).Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

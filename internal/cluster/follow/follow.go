@@ -17,7 +17,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
@@ -88,8 +87,7 @@ type Manager struct {
 	o       Options
 	objects *prometheus.GaugeVec
 
-	mu       sync.Mutex
-	statuses map[string]ClusterStatus
+	clusters *reconcile.Clusters[task, ClusterStatus]
 }
 
 // New returns a manager. It does no I/O.
@@ -100,24 +98,19 @@ func New(o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{o: o, statuses: map[string]ClusterStatus{}, objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	m := &Manager{o: o, objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "portcullis_followed_objects",
 		Help: "Webhook configurations of a cluster that spec.follow selects, by state, as the dispatcher that follows them knows it.",
 	}, []string{"cluster", "state"})}
+	m.clusters = reconcile.NewClusters[task, ClusterStatus](m.follow)
 	return m, o.Metrics.Register(m.objects)
 }
 
 // Statuses are the statuses of the clusters whose objects this dispatcher follows, by name.
-func (m *Manager) Statuses() []ClusterStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m.statuses), func(a, b ClusterStatus) int { return strings.Compare(a.Cluster, b.Cluster) })
-}
+func (m *Manager) Statuses() []ClusterStatus { return m.clusters.States() }
 
 func (m *Manager) publish(s ClusterStatus) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.statuses[s.Cluster] = s
+	m.clusters.SetState(s.Cluster, s)
 	counts := map[State]int{}
 	for _, o := range s.Objects {
 		counts[o.State]++
@@ -128,9 +121,7 @@ func (m *Manager) publish(s ClusterStatus) {
 }
 
 func (m *Manager) forget(cluster string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.statuses, cluster)
+	m.clusters.Forget(cluster)
 	m.objects.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 }
 
@@ -142,24 +133,18 @@ type task struct {
 
 // Run follows until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	tasks := leader.NewTasks(m.follow)
-	defer tasks.Wait()
-	lost := map[string]bool{}
-	for last := ""; ; {
+	lost, last, all := map[string]bool{}, "", map[string]task(nil)
+	m.clusters.Run(ctx, func() (map[string]task, <-chan struct{}) {
 		revision, next := m.o.Next()
 		if revision != last {
 			clusters, copies := m.o.Documents()
-			all := wanted(clusters, copies)
+			all = wanted(clusters, copies)
 			m.warnOfLost(lost, copies, all)
-			tasks.Set(ctx, all)
 			last = revision
 		}
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		return all, next
+	})
+	return nil
 }
 
 // wanted are the tasks that documents ask for. A cluster that is not followed any more has one for as long as there are copies: it gives
@@ -206,23 +191,14 @@ func (m *Manager) follow(ctx context.Context, cluster string, t task) {
 		<-ctx.Done()
 		return
 	}
-	w := &worker{m: m, cluster: cluster, task: t, log: log, lease: leader.New(m.o.ID, leader.Follow, log), changed: make(chan struct{}, 1)}
-	defer w.end()
-	tick := time.NewTicker(roundInterval)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		if err := w.work(ctx); ctx.Err() == nil {
-			w.note(err)
-		}
-		_, next := m.o.Next()
-		select {
-		case <-next:
-		case <-w.changed:
-		case <-w.lease.Changed():
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+	w := &worker{m: m, cluster: cluster, task: t, log: log, changed: make(chan struct{}, 1)}
+	w.lease = reconcile.NewCandidate(m.o.ID, reconcile.FollowLease(), log)
+	defer w.endTerm()
+	loop := reconcile.Loop{
+		Lease: w.lease, Configuration: func() (any, <-chan struct{}) { _, next := m.o.Next(); return next, next }, Wake: w.changed,
+		Reconcile: w.reconcile, Failed: func(err error) { log.Warn("nothing is followed for now", "error", err) },
 	}
+	loop.Run(ctx)
 }
 
 // worker follows the objects of one cluster, while this dispatcher holds the lease. One goroutine uses it.
@@ -231,13 +207,13 @@ type worker struct {
 	cluster string
 	task    task
 	log     *slog.Logger
-	lease   *leader.Candidate
+	lease   *reconcile.Candidate
 	changed chan struct{} // holds one token after a change in the cluster, and after an answer about an address
 
-	client  *http.Client // of the fields below
-	term    *term        // nil while another dispatcher follows
-	quiet   mark         // of the last round, if it left nothing to do
-	failure string       // of the last round, so that each is logged once
+	client *http.Client // of the fields below
+	term   *term        // nil while another dispatcher follows
+	quiet  mark         // of the last round, if it left nothing to do
+	failed bool         // the last round
 }
 
 // mark names a state of a cluster and of the configuration. The zero mark names none.
@@ -270,8 +246,7 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	err = w.lease.Campaign(ctx, config, client)
 	if w.term != nil && (client != w.client || !w.lease.Leads()) {
-		w.term.end()
-		w.term = nil
+		w.endTerm()
 		w.m.forget(w.cluster)
 	}
 	if err != nil {
@@ -325,25 +300,23 @@ func (w *worker) begin(ctx context.Context, restConfig *rest.Config, client *htt
 	return t, nil
 }
 
-func (w *worker) end() {
+func (w *worker) endTerm() {
 	if w.term != nil {
 		w.term.end()
+		w.term = nil
 	}
-	w.lease.End()
 }
 
-// note logs a failure once, and shows it.
-func (w *worker) note(err error) {
-	failure := ""
-	if err != nil {
-		failure = err.Error()
-		w.m.publish(ClusterStatus{Cluster: w.cluster, Error: failure})
-	}
-	if failure == "" && w.failure != "" && w.term == nil {
+// reconcile does one round, and shows why it failed.
+func (w *worker) reconcile(ctx context.Context) (time.Duration, error) {
+	err := w.work(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		w.m.publish(ClusterStatus{Cluster: w.cluster, Error: err.Error()})
+	case w.failed && w.term == nil:
 		w.m.forget(w.cluster)
 	}
-	if failure != "" && failure != w.failure {
-		w.log.Warn("nothing is followed for now", "error", failure)
-	}
-	w.failure = failure
+	w.failed = err != nil
+	return roundInterval, err
 }

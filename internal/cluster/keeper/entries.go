@@ -9,10 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
@@ -39,12 +40,11 @@ type entries struct {
 
 	k        *Keeper
 	log      *slog.Logger
-	lease    *leader.Candidate
+	lease    *reconcile.Candidate
 	config   *rest.Config
 	client   *http.Client // of to
 	to       *registrar.Registrar
 	families registration.Families
-	failure  string    // of the last attempt, so that each is logged once
 	wider    []string  // warnings of the last attempt that has compared the entries, of which each is logged once
 	warned   time.Time // when a break-glass was logged last; zero without one
 }
@@ -53,47 +53,45 @@ type entries struct {
 func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 	log := k.o.Logger.With("cluster", cluster)
 	e := &entries{
-		machine: newMachine(cluster, &k.o), k: k, log: log, lease: leader.New(k.o.ID, leader.EntriesPrefix+nameOf(&t.registration), log),
+		machine: newMachine(cluster, &k.o), k: k, log: log, lease: reconcile.NewCandidate(k.o.ID, reconcile.EntriesLease(nameOf(&t.registration)), log),
 	}
-	defer e.lease.End()
-	defer k.forget(cluster)
+	defer k.attempts.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 	k.attempts.WithLabelValues(cluster, resultFailed)
 	k.attempts.WithLabelValues(cluster, resultBreakGlass)
-	for {
-		now := k.o.Generation()
-		o := e.attempt(ctx, now)
-		e.note(now, o)
-		wait := jittered(intervalLags * k.o.Lag)
-		if o.soon {
-			wait = soon
-		}
-		if !e.await(ctx, now, wait) {
-			return
-		}
+	loop := reconcile.Loop{
+		Lease: e.lease, Configuration: k.configuration, Reconcile: e.reconcile,
+		Failed: func(err error) { log.Warn("the entries of the cluster are not kept", "error", err) },
 	}
+	loop.Run(ctx)
+}
+
+// configuration names the configuration in force by its snapshot and freshness.
+func (k *Keeper) configuration() (name any, next <-chan struct{}) {
+	type state struct {
+		snapshot *match.Snapshot
+		fresh    bool
+	}
+	now := k.o.Generation()
+	return state{now.Snapshot, now.Fresh}, now.Next
+}
+
+// reconcile makes one attempt. A break-glass is logged apart from failures.
+func (e *entries) reconcile(ctx context.Context) (time.Duration, error) {
+	now := e.k.o.Generation()
+	o := e.attempt(ctx, now)
+	e.note(now, o)
+	wait := jittered(intervalLags * e.k.o.Lag)
+	if o.soon {
+		wait = soon
+	}
+	if o.result == resultBreakGlass {
+		return wait, nil
+	}
+	return wait, o.err
 }
 
 // jittered is a duration between 3/4 of d and d, so that dispatchers that have started together do not ask together.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/4) }
-
-// await waits for a reason for another attempt: a new configuration, a change of its freshness, another leader, or the interval. It returns
-// false when ctx has ended.
-func (e *entries) await(ctx context.Context, done Generation, most time.Duration) bool {
-	interval := time.NewTimer(most)
-	defer interval.Stop()
-	for now := done; now.Snapshot == done.Snapshot && now.Fresh == done.Fresh; now = e.k.o.Generation() {
-		select {
-		case <-now.Next:
-		case <-e.lease.Changed():
-			return true
-		case <-interval.C:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
 
 // attempt compares the entries with a configuration, and writes them if this dispatcher leads.
 func (e *entries) attempt(ctx context.Context, now Generation) outcome {
@@ -188,7 +186,7 @@ func (e *entries) refreshFamilies(ctx context.Context) error {
 	return nil
 }
 
-// note records an attempt. It logs changes, and a failure once.
+// note records an attempt, and logs changes.
 func (e *entries) note(now Generation, o outcome) {
 	e.k.attempts.WithLabelValues(e.cluster, o.result).Inc()
 	s := State{Cluster: e.cluster, Leads: o.leads, InSync: o.err == nil && o.result != resultBehind, Err: o.err, At: time.Now()}
@@ -203,7 +201,7 @@ func (e *entries) note(now Generation, o outcome) {
 			s.lacking = e.planned.lacking(now.Snapshot, e.cluster)
 		}
 	}
-	e.k.set(s)
+	e.k.clusters.SetState(e.cluster, s)
 	if o.leads {
 		for _, c := range o.changes {
 			if c.Action != registrar.Unchanged {
@@ -212,14 +210,6 @@ func (e *entries) note(now Generation, o outcome) {
 		}
 	}
 	e.warnOfBreakGlass(o, s.At)
-	failure := ""
-	if o.err != nil && o.result != resultBreakGlass {
-		failure = o.err.Error()
-	}
-	if failure != "" && failure != e.failure {
-		e.log.Warn("the entries of the cluster are not kept", "error", failure)
-	}
-	e.failure = failure
 }
 
 // warnOfWider logs that the API server does not keep the conditions of entries, when that is seen first.

@@ -11,10 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -115,8 +112,7 @@ type Keeper struct {
 	attempts *prometheus.CounterVec
 	planning sync.Mutex // held while the entries of a cluster are planned, so that the memory for it is needed once
 
-	mu     sync.Mutex
-	states map[string]State
+	clusters *reconcile.Clusters[task, State]
 }
 
 // The results of an attempt, as in metrics.
@@ -141,32 +137,16 @@ func New(o Options) (*Keeper, error) {
 	if o.CapabilityKeys == nil {
 		o.CapabilityKeys = func() *identity.CapabilityKeys { return nil }
 	}
-	k := &Keeper{o: o, states: map[string]State{}, attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+	k := &Keeper{o: o, attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "portcullis_registration_attempts_total",
 		Help: "Attempts to compare the entries of a cluster with the configuration in force, and to write them, by result.",
 	}, []string{"cluster", "result"})}
+	k.clusters = reconcile.NewClusters[task, State](k.keep)
 	return k, o.Metrics.Register(k.attempts)
 }
 
 // States are the states of all clusters whose entries are kept, by name.
-func (k *Keeper) States() []State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.SortedFunc(maps.Values(k.states), func(a, b State) int { return strings.Compare(a.Cluster, b.Cluster) })
-}
-
-func (k *Keeper) set(s State) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.states[s.Cluster] = s
-}
-
-func (k *Keeper) forget(cluster string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.states, cluster)
-	k.attempts.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
-}
+func (k *Keeper) States() []State { return k.clusters.States() }
 
 // task has the parameters for the entries of one cluster.
 type task struct {
@@ -176,17 +156,11 @@ type task struct {
 
 // Run keeps the entries of all clusters whose documents ask for it, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	tasks := leader.NewTasks(k.keep)
-	defer tasks.Wait()
-	for {
+	k.clusters.Run(ctx, func() (map[string]task, <-chan struct{}) {
 		now := k.o.Generation()
-		tasks.Set(ctx, wanted(now.Clusters))
-		select {
-		case <-now.Next:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		return wanted(now.Clusters), now.Next
+	})
+	return nil
 }
 
 // wanted are the tasks that documents ask for.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/internal/clock"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
@@ -72,12 +72,12 @@ func entryRules(name string) []rbacv1.PolicyRule {
 	}
 }
 
-// leaseRules let dispatchers elect a leader (package leader).
+// leaseRules let dispatchers elect a leader (package reconcile).
 func leaseRules(name string) []rbacv1.PolicyRule {
 	group, resources := []string{coordinationv1.GroupName}, []string{"leases"}
 	return []rbacv1.PolicyRule{
 		{APIGroups: group, Resources: resources, Verbs: []string{"create"}},
-		{APIGroups: group, Resources: resources, ResourceNames: []string{leader.EntriesPrefix + name}, Verbs: []string{"get", "update"}},
+		{APIGroups: group, Resources: resources, ResourceNames: []string{reconcile.EntriesLease(name).Name}, Verbs: []string{"get", "update"}},
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *Registrar) Leave(ctx context.Context, cluster, name string, dryRun bool
 		remove func() (Change, error)
 	}{
 		{r.validating.object(trialName(name)), func() (Change, error) { return r.validating.remove(ctx, cluster, trialName(name), dryRun) }},
-		{"lease/" + leader.Namespace + "/" + leader.EntriesPrefix + name, func() (Change, error) { return r.removeLease(ctx, name, dryRun) }},
+		{"lease/" + reconcile.Namespace + "/" + reconcile.EntriesLease(name).Name, func() (Change, error) { return r.removeLease(ctx, name, dryRun) }},
 		{a.secrets.object(a.name), func() (Change, error) { return a.secrets.remove(ctx, cluster, a.name, dryRun) }},
 		{a.bindings.object(a.name), func() (Change, error) { return a.bindings.remove(ctx, cluster, a.name, dryRun) }},
 		{a.roles.object(a.name), func() (Change, error) { return a.roles.remove(ctx, cluster, a.name, dryRun) }},

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 )
 
 // takeover is how long after a Lease was given back another dispatcher may take it.
@@ -19,12 +19,12 @@ const takeover = 15 * time.Second
 // ago. Both times are by the clock of the API server, since the clocks of the dispatcher and of this machine may differ. It is false where the
 // caller may not read the Lease.
 func (r *Registrar) Kept(ctx context.Context, name string) (bool, error) {
-	lease, err := r.client.CoordinationV1().Leases(leader.Namespace).Get(ctx, leader.EntriesPrefix+name, metav1.GetOptions{})
+	lease, err := r.client.CoordinationV1().Leases(reconcile.Namespace).Get(ctx, reconcile.EntriesLease(name).Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("lease/%s/%s%s: %w", leader.Namespace, leader.EntriesPrefix, name, err)
+		return false, fmt.Errorf("lease/%s/%s: %w", reconcile.Namespace, reconcile.EntriesLease(name).Name, err)
 	}
 	s := &lease.Spec
 	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {
@@ -49,9 +49,9 @@ func writtenAt(lease *coordinationv1.Lease) time.Time {
 
 // removeLease deletes the Lease of entries that a dispatcher has kept.
 func (r *Registrar) removeLease(ctx context.Context, name string, dryRun bool) (Change, error) {
-	name = leader.EntriesPrefix + name
-	c := Change{Object: "lease/" + leader.Namespace + "/" + name, Action: Deleted}
-	err := r.client.CoordinationV1().Leases(leader.Namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: dry(dryRun)})
+	name = reconcile.EntriesLease(name).Name
+	c := Change{Object: "lease/" + reconcile.Namespace + "/" + name, Action: Deleted}
+	err := r.client.CoordinationV1().Leases(reconcile.Namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: dry(dryRun)})
 	if apierrors.IsNotFound(err) {
 		c.Action = Absent
 		return c, nil

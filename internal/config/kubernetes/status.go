@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,14 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
-
-// LeaseName is the name of the Lease whose holder writes statuses.
-const LeaseName = "portcullis-status"
 
 // Times of a StatusWriter.
 const (
@@ -35,10 +29,6 @@ const (
 	statusInterval = time.Second
 	// statusTimeout bounds one write.
 	statusTimeout = 5 * time.Second
-	// The times of the lease: another dispatcher begins to write statuses at most leaseDuration after the writer has died.
-	leaseDuration = 15 * time.Second
-	leaseRenewal  = 10 * time.Second
-	leaseRetry    = 2 * time.Second
 	// maxMessage bounds the message of a condition, in bytes.
 	maxMessage = 1024
 )
@@ -83,8 +73,7 @@ type StatusOptions struct {
 // no revision.
 type StatusWriter struct {
 	o       StatusOptions
-	written map[types.UID]string // the resource version that a status was written for; owned by the goroutine of lead
-	failure string               // of the last pass, so that each is logged once
+	written map[types.UID]string // the resource version that a status was written for; owned by the goroutine of Run
 }
 
 // NewStatusWriter returns a writer. It does no I/O.
@@ -100,49 +89,21 @@ func NewStatusWriter(o StatusOptions) (*StatusWriter, error) {
 
 // Run writes statuses whenever this dispatcher holds the lease, until ctx ends. Reviews do not wait for it.
 func (w *StatusWriter) Run(ctx context.Context) error {
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: w.o.Namespace, Name: LeaseName},
-			Client:     w.o.Leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: w.o.ID},
-		},
-		LeaseDuration: leaseDuration, RenewDeadline: leaseRenewal, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: LeaseName,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
-	})
-	if err != nil {
+	lease := reconcile.NewCandidate(w.o.ID, reconcile.StatusLease(w.o.Namespace), w.o.Logger)
+	if err := lease.CampaignThrough(ctx, w.o.Leases); err != nil {
 		return err
 	}
-	var campaign sync.WaitGroup
-	defer campaign.Wait()
-	campaign.Go(func() {
-		for ctx := logr.NewContext(ctx, logr.FromSlogHandler(w.o.Logger.Handler())); ctx.Err() == nil; {
-			elector.Run(ctx)
-		}
-	})
-	t := time.NewTicker(statusInterval)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return nil
-		}
-		if elector.IsLeader() {
-			w.note(w.Write(ctx))
-		}
+	loop := reconcile.Loop{
+		Lease: lease, Failed: func(err error) { w.o.Logger.Warn("statuses of custom resources are not written", "error", err) },
+		Reconcile: func(ctx context.Context) (time.Duration, error) {
+			if !lease.Leads() {
+				return statusInterval, nil
+			}
+			return statusInterval, w.Write(ctx)
+		},
 	}
-}
-
-// note logs a failure once.
-func (w *StatusWriter) note(err error) {
-	failure := ""
-	if err != nil {
-		failure = err.Error()
-	}
-	if failure != "" && failure != w.failure {
-		w.o.Logger.Warn("statuses of custom resources are not written", "error", failure)
-	}
-	w.failure = failure
+	loop.Run(ctx)
+	return nil
 }
 
 // Write writes the statuses that differ from the API server's, as of the last listing of the source. It does nothing while the mesh

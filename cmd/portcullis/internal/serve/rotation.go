@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
@@ -20,7 +20,7 @@ const (
 	rotateTimeout = 5 * time.Second
 	// entriesWait bounds how long a hook with a host stays pending because entries do not bring its requests yet. The dispatcher that
 	// writes them may have been killed.
-	entriesWait = leader.Takeover + touch.Delay + 8*time.Second
+	entriesWait = reconcile.Takeover + touch.Delay + 8*time.Second
 )
 
 // rotate puts hooks in rotation whose hosts are ready, until ctx ends. Other dispatchers do so too.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/leader"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
 
@@ -29,7 +29,7 @@ func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 	}{
 		{"entries were not read", 0, []behind{{cluster: "east", unread: true}}, 0},
 		{"entries are behind", 0, lack("east", east), 0},
-		{"another dispatcher has just taken the Lease", leader.Takeover, lack("east", east), 0},
+		{"another dispatcher has just taken the Lease", reconcile.Takeover, lack("east", east), 0},
 		{"they are for a while", entriesWait - 1, lack("east", east), 0},
 		{"they are for too long", entriesWait, lack("east", east), 1},
 		{"it is still not marked", entriesWait + 1, lack("east", east), 1},

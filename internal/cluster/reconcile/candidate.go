@@ -1,8 +1,7 @@
-// Package leader elects one dispatcher to write in a cluster, and runs the work for each cluster apart from that for others. The Lease is
-// in that cluster, so that dispatchers of any source of configuration find each other.
-package leader
+package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,34 +18,45 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Namespace holds the Leases.
+// Namespace holds the Leases of webhook configurations, in their cluster: dispatchers of any source of configuration find each other there.
 const Namespace = "kube-system"
 
-// Names of Leases.
-const (
-	// EntriesPrefix begins the name of the Lease for entries. The name of the webhook configurations follows: several meshes may serve one
-	// cluster.
-	EntriesPrefix = "portcullis-entries-"
-	// Follow is for the webhook configurations of others.
-	Follow = "portcullis-follow"
-)
+// Lease names a Lease.
+type Lease struct {
+	// Namespace has it; empty is Namespace.
+	Namespace string
+	// Name is its name.
+	Name string
+	// Duration is how long after its last renewal another dispatcher may take it; 0 is leaseDuration.
+	Duration time.Duration
+}
+
+// EntriesLease is for entries, by the name of their webhook configurations: several meshes may serve one cluster.
+func EntriesLease(name string) Lease { return Lease{Name: "portcullis-entries-" + name} }
+
+// FollowLease is for the webhook configurations of others.
+func FollowLease() Lease { return Lease{Name: "portcullis-follow"} }
+
+// StatusLease is for the statuses of custom resources.
+func StatusLease(namespace string) Lease {
+	return Lease{Namespace: namespace, Name: "portcullis-status", Duration: statusDuration}
+}
 
 const (
-	leaseDuration = 30 * time.Second
-	leaseRenewal  = 20 * time.Second
-	leaseRetry    = 5 * time.Second
+	leaseDuration  = 30 * time.Second
+	statusDuration = 15 * time.Second
 	// requestTimeout bounds one request, so that a cluster that does not answer does not keep a Candidate from ending.
 	requestTimeout = 5 * time.Second
 )
 
 // Takeover is the longest time until another dispatcher holds the Lease after its holder was killed: it sees the last renewal after one
-// retry, and the end of the Lease after another one. A retry waits for up to leaseRetry * (1 + leaderelection.JitterFactor).
+// retry, and the end of the Lease after another one. A retry waits for up to 5 s * (1 + leaderelection.JitterFactor).
 const Takeover = leaseDuration + 22*time.Second
 
-// Candidate campaigns for a Lease. Leads may be called concurrently; one goroutine calls Over and End.
+// Candidate campaigns for a Lease. Leads may be called concurrently; one goroutine calls Campaign and End.
 type Candidate struct {
 	id      string
-	name    string
+	lease   Lease
 	log     *slog.Logger
 	leading atomic.Bool
 	changed chan struct{} // holds one token after it was gained or lost
@@ -57,9 +67,10 @@ type Candidate struct {
 	ended  chan struct{} // closed when the campaign has given the lease back
 }
 
-// New returns a candidate for the Lease of a name. The id names this dispatcher in it.
-func New(id, name string, log *slog.Logger) *Candidate {
-	return &Candidate{id: id, name: name, log: log, changed: make(chan struct{}, 1)}
+// NewCandidate returns a candidate for a Lease. The id names this dispatcher in it.
+func NewCandidate(id string, lease Lease, log *slog.Logger) *Candidate {
+	lease.Namespace, lease.Duration = cmp.Or(lease.Namespace, Namespace), cmp.Or(lease.Duration, leaseDuration)
+	return &Candidate{id: id, lease: lease, log: log, changed: make(chan struct{}, 1)}
 }
 
 // Leads reports whether this dispatcher holds the Lease.
@@ -103,12 +114,22 @@ func (c *Candidate) Campaign(ctx context.Context, config *rest.Config, client *h
 	if err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
+	if err := c.CampaignThrough(ctx, leases); err != nil {
+		return err
+	}
+	c.client = client
+	return nil
+}
+
+// CampaignThrough is Campaign through a client that is the same for as long as the Candidate lives. It is called once.
+func (c *Candidate) CampaignThrough(ctx context.Context, leases coordinationclient.LeasesGetter) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: Namespace, Name: c.name}, Client: leases,
+			LeaseMeta: metav1.ObjectMeta{Namespace: c.lease.Namespace, Name: c.lease.Name}, Client: leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: c.id},
 		},
-		LeaseDuration: leaseDuration, RenewDeadline: leaseRenewal, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: c.name,
+		LeaseDuration: c.lease.Duration, RenewDeadline: c.lease.Duration * 2 / 3, RetryPeriod: c.lease.Duration / 6,
+		ReleaseOnCancel: true, Name: c.lease.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: c.started, OnStoppedLeading: c.stopped,
 		},
@@ -117,7 +138,7 @@ func (c *Candidate) Campaign(ctx context.Context, config *rest.Config, client *h
 		return fmt.Errorf("lease: %w", err)
 	}
 	ctx, c.cancel = context.WithCancel(logr.NewContext(ctx, logr.FromSlogHandler(c.log.Handler())))
-	c.client, c.ended = client, make(chan struct{})
+	c.ended = make(chan struct{})
 	go func(ended chan struct{}) {
 		defer close(ended)
 		for ctx.Err() == nil {
@@ -129,9 +150,9 @@ func (c *Candidate) Campaign(ctx context.Context, config *rest.Config, client *h
 
 // End gives the Lease back, if it is held, and returns when the campaign has ended.
 func (c *Candidate) End() {
-	if c.client != nil {
+	if c.cancel != nil {
 		c.cancel()
 		<-c.ended
-		c.client = nil
+		c.client, c.cancel = nil, nil
 	}
 }

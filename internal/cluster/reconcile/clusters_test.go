@@ -1,4 +1,4 @@
-package leader
+package reconcile
 
 import (
 	"context"
@@ -48,20 +48,20 @@ func TestATaskThatTakesLongToEndDelaysItsOwnClusterAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{hanging: map[string]chan struct{}{"slow": make(chan struct{})}}
 		ctx, stop := context.WithCancel(t.Context())
-		tasks := NewTasks(r.run)
-		tasks.Set(ctx, map[string]int{"a": 1, "slow": 1})
+		tasks := NewClusters[int, string](r.run)
+		tasks.set(ctx, map[string]int{"a": 1, "slow": 1})
 		r.expect(t, "begin a1", "begin slow1")
-		tasks.Set(ctx, map[string]int{"a": 1, "slow": 1})
+		tasks.set(ctx, map[string]int{"a": 1, "slow": 1})
 		r.expect(t)
-		tasks.Set(ctx, map[string]int{"a": 2, "slow": 2})
+		tasks.set(ctx, map[string]int{"a": 2, "slow": 2})
 		r.expect(t, "begin a2", "end a1")
-		tasks.Set(ctx, map[string]int{"a": 2})
-		tasks.Set(ctx, map[string]int{"b": 1, "slow": 3})
+		tasks.set(ctx, map[string]int{"a": 2})
+		tasks.set(ctx, map[string]int{"b": 1, "slow": 3})
 		r.expect(t, "begin b1", "end a2")
 		close(r.hanging["slow"])
 		r.expect(t, "begin slow3", "end slow1")
 		stop()
-		tasks.Wait()
+		tasks.wait()
 		r.expect(t, "end b1", "end slow3")
 		if len(tasks.last) != 0 {
 			t.Errorf("%d tasks are left", len(tasks.last))

@@ -1,4 +1,4 @@
-package leader
+package reconcile
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 // client-go starts the callback for a gained Lease in a goroutine, which may run after the callback for its loss.
 func TestALeaseThatIsLostBeforeItsGainIsToldIsNotHeld(t *testing.T) {
-	c := New("a", Follow, slog.New(slog.DiscardHandler))
+	c := NewCandidate("a", FollowLease(), slog.New(slog.DiscardHandler))
 	ctx, lose := context.WithCancel(t.Context())
 	c.started(ctx)
 	if !c.Leads() {
