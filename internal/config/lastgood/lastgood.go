@@ -1,5 +1,5 @@
 // Package lastgood keeps the objects in force in a file, so that a restarted dispatcher has the last good version of each
-// document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Keeper] the shell. store.Store decides how
+// document that is bad by then. [Encode] and [Decode] are its format, [Load] and [Writer] the shell. store.Store decides how
 // the objects count for the configuration in force.
 package lastgood
 

@@ -205,7 +205,7 @@ func TestTheFileFollowsWhatIsInForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := lastgood.NewKeeper(lastgood.KeeperOptions{Live: store, File: file})
+		k, err := lastgood.NewWriter(lastgood.WriterOptions{Live: store, File: file})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package permit keeps the permit of one dispatcher to judge by a stale configuration. Operators give it through AdminService
-// ([Service]). [Keeper] keeps it in a file, since the store cannot be asked at that time, and logs it until it lapses.
+// ([Service]). [Permits] keeps it in a file, since the store cannot be asked at that time, and logs it until it lapses.
 // store.Store decides how it counts for reviews.
 package permit
 
@@ -30,7 +30,7 @@ const (
 	maxFileBytes = 16 << 10
 )
 
-// ErrNoConfiguration is the error of Keeper.Give where there is nothing to judge by.
+// ErrNoConfiguration is the error of Permits.Give where there is nothing to judge by.
 var ErrNoConfiguration = errors.New("this dispatcher has no configuration, not even an old one: a permit would permit nothing")
 
 // Live judges by a permit. *store.Store is one; its methods may be called concurrently.
@@ -43,7 +43,7 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// Options configure a Keeper. Live is required.
+// Options configure Permits. Live is required.
 type Options struct {
 	// Live gets the permit.
 	Live Live
@@ -53,8 +53,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps the permit of one dispatcher. Its methods may be called concurrently; Run is called once.
-type Keeper struct {
+// Permits has the permit of one dispatcher. Its methods may be called concurrently; Run is called once.
+type Permits struct {
 	o       Options
 	changed chan struct{} // holds one token while Run does not know of a change
 
@@ -62,20 +62,20 @@ type Keeper struct {
 }
 
 // New returns a keeper that keeps nothing yet.
-func New(o Options) (*Keeper, error) {
+func New(o Options) (*Permits, error) {
 	if o.Live == nil {
 		return nil, errors.New("permit: Live is required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Keeper{o: o, changed: make(chan struct{}, 1)}, nil
+	return &Permits{o: o, changed: make(chan struct{}, 1)}, nil
 }
 
 // Kept reports whether permits are restored when the process is started again.
-func (k *Keeper) Kept() bool { return k.o.File != "" }
+func (k *Permits) Kept() bool { return k.o.File != "" }
 
 // Restore puts the permit of the file into force, if it has not lapsed. A file that cannot be read, or does not hold a permit,
 // permits nothing, and is logged.
-func (k *Keeper) Restore() {
+func (k *Permits) Restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Kept() {
@@ -96,7 +96,7 @@ func (k *Keeper) Restore() {
 // Give permits for so long. Nothing is permitted if that cannot be kept.
 //
 // Errors: ErrNoConfiguration, the errors of store.Permit.Validate, and errors of the file system.
-func (k *Keeper) Give(life time.Duration, actor, reason string) (*store.Permit, error) {
+func (k *Permits) Give(life time.Duration, actor, reason string) (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now().Round(0) // by the wall clock, which a suspended machine does not stop
@@ -126,7 +126,7 @@ func (e *InvalidError) Error() string { return e.err.Error() }
 func (e *InvalidError) Unwrap() error { return e.err }
 
 // Revoke ends the permit, and returns it; nil if none held. It has ended also when there is an error: the file is still there.
-func (k *Keeper) Revoke() (*store.Permit, error) {
+func (k *Permits) Revoke() (*store.Permit, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.o.Live.Permitted()
@@ -135,7 +135,7 @@ func (k *Keeper) Revoke() (*store.Permit, error) {
 }
 
 // put puts a permit into force; nil ends it. mu is held.
-func (k *Keeper) put(p *store.Permit) {
+func (k *Permits) put(p *store.Permit) {
 	k.o.Live.Permit(p)
 	select {
 	case k.changed <- struct{}{}:
@@ -144,7 +144,7 @@ func (k *Keeper) put(p *store.Permit) {
 }
 
 // Run logs the permit that holds until ctx ends, and removes a permit that has lapsed.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Permits) Run(ctx context.Context) error {
 	var said *store.Permit
 	timer := time.NewTimer(ReminderInterval)
 	defer timer.Stop()
@@ -170,7 +170,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // say logs the permit that holds now, and the end of the permit that was logged before.
-func (k *Keeper) say(before, now *store.Permit) {
+func (k *Permits) say(before, now *store.Permit) {
 	if before != nil && before != now {
 		k.o.Logger.Warn("a permit to serve stale has ended", "actor", before.Actor, "until", before.Until)
 		if now == nil {
@@ -194,7 +194,7 @@ func age(c *store.Configuration) time.Duration {
 }
 
 // lapse forgets a permit that holds no more.
-func (k *Keeper) lapse() {
+func (k *Permits) lapse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.o.Live.Permitted() == nil {
@@ -203,13 +203,13 @@ func (k *Keeper) lapse() {
 }
 
 // forget removes the file of a permit that has ended. It would not be restored in any case. mu is held.
-func (k *Keeper) forget() {
+func (k *Permits) forget() {
 	if err := k.remove(); err != nil {
 		k.o.Logger.Warn("the file of a permit that has ended is still there", "error", err)
 	}
 }
 
-func (k *Keeper) remove() error {
+func (k *Permits) remove() error {
 	if !k.Kept() {
 		return nil
 	}

@@ -76,7 +76,7 @@ func (j *journal) count(text string) int {
 
 // process is one start of a dispatcher.
 type process struct {
-	*Keeper
+	*Permits
 	*live
 
 	log  journal
@@ -88,7 +88,7 @@ func start(t *testing.T, file string) *process {
 	t.Helper()
 	p := &process{live: &live{begun: time.Now()}, file: file}
 	var err error
-	if p.Keeper, err = New(Options{Live: p.live, File: file, Logger: slog.New(slog.NewTextHandler(&p.log, nil))}); err != nil {
+	if p.Permits, err = New(Options{Live: p.live, File: file, Logger: slog.New(slog.NewTextHandler(&p.log, nil))}); err != nil {
 		t.Fatal(err)
 	}
 	p.Restore()

@@ -16,10 +16,10 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// ServiceOptions configure a Service. Keeper and Identity are required.
+// ServiceOptions configure a Service. Permits and Identity are required.
 type ServiceOptions struct {
-	// Keeper keeps the permit.
-	Keeper *Keeper
+	// Permits has the permit.
+	Permits *Permits
 	// ID names the dispatcher.
 	ID string
 	// Identity is the caller's, from the certificate of the channel; empty when it is unknown.
@@ -39,8 +39,8 @@ type Service struct {
 
 // NewService returns a service.
 func NewService(o ServiceOptions) (*Service, error) {
-	if o.Keeper == nil || o.Identity == nil {
-		return nil, errors.New("permit: Keeper and Identity are required")
+	if o.Permits == nil || o.Identity == nil {
+		return nil, errors.New("permit: Permits and Identity are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Service{o: o}, nil
@@ -65,7 +65,7 @@ func (s *Service) PermitStale(ctx context.Context, r *adminv1.PermitStaleRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.o.Keeper.Give(r.GetLife().AsDuration(), who, r.GetReason())
+	p, err := s.o.Permits.Give(r.GetLife().AsDuration(), who, r.GetReason())
 	var invalid *InvalidError
 	switch {
 	case errors.As(err, &invalid):
@@ -73,7 +73,7 @@ func (s *Service) PermitStale(ctx context.Context, r *adminv1.PermitStaleRequest
 	case err != nil:
 		return nil, status.Errorf(codes.FailedPrecondition, "nothing is permitted: %v", err)
 	}
-	s.o.Logger.Warn("a permit to serve stale was given", "actor", who, "reason", p.Reason, "until", p.Until, "kept", s.o.Keeper.Kept())
+	s.o.Logger.Warn("a permit to serve stale was given", "actor", who, "reason", p.Reason, "until", p.Until, "kept", s.o.Permits.Kept())
 	return &adminv1.PermitStaleResponse{Permit: s.message(p), DispatcherId: s.o.ID}, nil
 }
 
@@ -83,7 +83,7 @@ func (s *Service) RevokeStale(ctx context.Context, _ *adminv1.RevokeStaleRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.o.Keeper.Revoke()
+	p, err := s.o.Permits.Revoke()
 	s.o.Logger.Warn("the permit to serve stale was revoked", "actor", who, "held", p != nil)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the permit has ended, but not its file: %v", err)
@@ -96,7 +96,7 @@ func (s *Service) GetStale(ctx context.Context, _ *adminv1.GetStaleRequest) (*ad
 	if _, err := s.operator(ctx); err != nil {
 		return nil, err
 	}
-	live := s.o.Keeper.o.Live
+	live := s.o.Permits.o.Live
 	c := live.Configuration()
 	out := &adminv1.GetStaleResponse{
 		Permit: s.message(live.Permitted()), DispatcherId: s.o.ID, Digest: c.Digest, Stale: !c.Fresh,
@@ -118,6 +118,6 @@ func (s *Service) message(p *store.Permit) *adminv1.StalePermit {
 		return nil
 	}
 	return &adminv1.StalePermit{
-		Given: timestamppb.New(p.Given), Until: timestamppb.New(p.Until), Actor: p.Actor, Reason: p.Reason, Kept: s.o.Keeper.Kept(),
+		Given: timestamppb.New(p.Given), Until: timestamppb.New(p.Until), Actor: p.Actor, Reason: p.Reason, Kept: s.o.Permits.Kept(),
 	}
 }

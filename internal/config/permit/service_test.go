@@ -22,7 +22,7 @@ func TestTheServiceGivesShowsAndEndsAPermit(t *testing.T) {
 		p, who := start(t, file), "ann"
 		defer p.stop()
 		s, err := NewService(ServiceOptions{
-			Keeper: p.Keeper, ID: "d1", Identity: func(context.Context) identity.Peer { return identity.Named(who) }, Operators: identity.Grant{Names: []string{"ann"}},
+			Permits: p.Permits, ID: "d1", Identity: func(context.Context) identity.Peer { return identity.Named(who) }, Operators: identity.Grant{Names: []string{"ann"}},
 		})
 		if err != nil {
 			t.Fatal(err)

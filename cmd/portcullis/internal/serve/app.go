@@ -69,8 +69,8 @@ type app struct {
 	store        *store.Store
 	control      *controlPlane
 	statuses     *configkubernetes.StatusWriter // nil without custom resources
-	permits      *permit.Keeper
-	lastGood     *lastgood.Keeper // nil without a directory for it
+	permits      *permit.Permits
+	lastGood     *lastgood.Writer // nil without a directory for it
 	keys         *capabilityKeys  // nil without a file
 	clusters     *cluster.Registry
 	following    *follow.Manager
@@ -255,7 +255,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		return err
 	}
 	if file != "" {
-		if a.lastGood, err = lastgood.NewKeeper(lastgood.KeeperOptions{Live: a.store, File: file, Logger: a.log}); err != nil {
+		if a.lastGood, err = lastgood.NewWriter(lastgood.WriterOptions{Live: a.store, File: file, Logger: a.log}); err != nil {
 			return err
 		}
 	}
@@ -342,7 +342,7 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 // newGRPC is the server for hosts, and for direct callers.
 func (a *app) newGRPC() (*grpc.Server, error) {
 	permits, err := permit.NewService(permit.ServiceOptions{
-		Keeper: a.permits, ID: a.config.id, Identity: caller, Operators: a.config.stores.operator, Logger: a.log,
+		Permits: a.permits, ID: a.config.id, Identity: caller, Operators: a.config.stores.operator, Logger: a.log,
 	})
 	if err != nil {
 		return nil, err

@@ -56,8 +56,8 @@ type Live interface {
 	Configuration() store.Configuration
 }
 
-// KeeperOptions configure a Keeper. Live and File are required.
-type KeeperOptions struct {
+// WriterOptions configure a Writer. Live and File are required.
+type WriterOptions struct {
 	// Live has the configuration in force.
 	Live Live
 	// File is where it is kept. Its directory is made when it is needed.
@@ -66,28 +66,28 @@ type KeeperOptions struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps the configuration in force in a file. Run is called once.
-type Keeper struct {
-	o       KeeperOptions
+// Writer keeps the configuration in force in a file. Run is called once.
+type Writer struct {
+	o       WriterOptions
 	digest  string            // of the last write
 	sources map[string]string // likewise
 	failed  string            // why it could not be written last; empty when it could
 }
 
-// NewKeeper returns a keeper that has written nothing yet.
-func NewKeeper(o KeeperOptions) (*Keeper, error) {
+// NewWriter returns a writer that has written nothing yet.
+func NewWriter(o WriterOptions) (*Writer, error) {
 	if o.Live == nil || o.File == "" {
 		return nil, errors.New("lastgood: Live and File are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Keeper{o: o}, nil
+	return &Writer{o: o}, nil
 }
 
 // Run writes the configuration in force, when that has changed, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (w *Writer) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		now := k.o.Live.Configuration() // asked before it is saved: nothing is missed
-		if k.save() {
+		now := w.o.Live.Configuration() // asked before it is saved: nothing is missed
+		if w.save() {
 			clock.Sleep(ctx, SaveInterval)
 			continue
 		}
@@ -96,34 +96,34 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	k.save()
+	w.save()
 	return nil
 }
 
 // save writes the configuration in force, unless that is written. It reports whether it has tried to.
-func (k *Keeper) save() bool {
-	now := k.o.Live.Configuration()
-	if now.Digest == "" || now.Digest == k.digest && maps.Equal(now.Sources, k.sources) {
+func (w *Writer) save() bool {
+	now := w.o.Live.Configuration()
+	if now.Digest == "" || now.Digest == w.digest && maps.Equal(now.Sources, w.sources) {
 		return false
 	}
-	err := k.write(now.Objects)
+	err := w.write(now.Objects)
 	switch {
 	case err == nil:
-		k.digest, k.sources, k.failed = now.Digest, now.Sources, ""
-	case k.failed != err.Error():
-		k.failed = err.Error()
-		k.o.Logger.Error("the last good configuration is not kept: a restart has that of before", "file", k.o.File, "error", err)
+		w.digest, w.sources, w.failed = now.Digest, now.Sources, ""
+	case w.failed != err.Error():
+		w.failed = err.Error()
+		w.o.Logger.Error("the last good configuration is not kept: a restart has that of before", "file", w.o.File, "error", err)
 	}
 	return true
 }
 
-func (k *Keeper) write(objects map[config.Key]config.Object) error {
+func (w *Writer) write(objects map[config.Key]config.Object) error {
 	data, err := Encode(objects, time.Now())
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(k.o.File), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(w.o.File), 0o700); err != nil {
 		return fmt.Errorf("its directory: %w", err)
 	}
-	return certs.WriteFile(k.o.File, data, 0o600)
+	return certs.WriteFile(w.o.File, data, 0o600)
 }
