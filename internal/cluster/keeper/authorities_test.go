@@ -171,7 +171,7 @@ func TestADispatcherThatWaitsForAnotherAsksOnce(t *testing.T) {
 		if n := server.writesOf("two"); n == 0 || n > 2*3 || server.bundles(t) != first {
 			t.Errorf("%d dry-run writes of a dispatcher that does not lead", n)
 		}
-		if s := two.States()[0]; s.InSync || s.Err != nil || s.Behind(s.Digest) == "" {
+		if s := two.States()[0]; s.InSync || s.Err != nil || s.behind(s.Digest) == "" {
 			t.Errorf("state %+v", s)
 		}
 		write(t, files[0], second)

@@ -59,53 +59,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// State is the state of the entries of a cluster as this dispatcher sees it.
-type State struct {
-	// Cluster names it.
-	Cluster string
-	// Digest is the revision of the configuration that the entries were compared with last; empty before the first time.
-	Digest string
-	// InSync is whether the entries matched Digest, perhaps since this dispatcher wrote them.
-	InSync bool
-	// Leads is whether this dispatcher writes them.
-	Leads bool
-	// Err is the error of the last attempt to compare and write them; nil without one.
-	Err error
-	// At is the end of that attempt.
-	At time.Time
-	// Wider are warnings about entries that bring more requests than planned, since the API server drops matchConditions.
-	Wider []string
-
-	planned planned
-	lacking []*match.Hook // of the configuration that they were compared with last
-}
-
-// Behind returns why the entries may not match a configuration with a digest; empty if they match.
-func (s *State) Behind(digest string) string {
-	switch {
-	case s.Err != nil:
-		return s.Err.Error()
-	case s.Digest != digest:
-		return "they were not compared with this configuration yet"
-	case !s.InSync:
-		return "the dispatcher that writes them has not done so yet"
-	}
-	return ""
-}
-
-// Read reports whether the entries have been read, so that Lacking is about them.
-func (s *State) Read() bool { return s.planned.read }
-
-// Lacking are the hooks of a snapshot whose requests the entries may not bring: some or all requests of these hooks pass the cluster without
-// their judgement. A hook is named until each API server of the cluster calls by entries that were made from it as it is now: an API server
-// can miss a change of entries until they are written once more (package touch).
-func (s *State) Lacking(of *match.Snapshot) []*match.Hook {
-	if of.Revision() == s.Digest {
-		return s.lacking
-	}
-	return s.planned.lacking(of, s.Cluster)
-}
-
 // Keeper keeps entries. Its methods may be called concurrently; Run is called once.
 type Keeper struct {
 	o        Options

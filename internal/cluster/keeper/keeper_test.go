@@ -47,7 +47,7 @@ func TestAClusterThatDoesNotAnswerDelaysNoOther(t *testing.T) {
 		if len(asked) < 2 || asked[0] != 0 {
 			t.Errorf("the other cluster was asked at %v", asked)
 		}
-		if s := k.States(); len(s) != 1 || s[0].Cluster != "refuses" || s[0].Err == nil || s[0].Behind(s[0].Digest) != "no" {
+		if s := k.States(); len(s) != 1 || s[0].Cluster != "refuses" || s[0].Err == nil || s[0].behind(s[0].Digest) != "no" {
 			t.Errorf("states %+v", s)
 		}
 		<-time.After(time.Second)

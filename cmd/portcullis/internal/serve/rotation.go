@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -53,7 +54,7 @@ func (a *controlPlane) rotateOnce(ctx context.Context, ready []service.Ready) er
 // readyHooks are the pending hooks that a host has answered to be ready, and whose requests the entries of all their clusters bring. A
 // cluster whose entries cannot be written delays no hook. held has the times at which hooks were first kept back.
 func readyHooks(
-	all []session.Pending, entries []behind, held map[service.Ready]time.Time, now time.Time,
+	all []session.Pending, entries []keeper.Behind, held map[service.Ready]time.Time, now time.Time,
 ) (ready []service.Ready) {
 	waiting := map[service.Ready]bool{}
 	for _, p := range all {
@@ -61,7 +62,7 @@ func readyHooks(
 			continue
 		}
 		r := service.Ready{Key: config.KeyOf(p.Hook), Hook: p.Hook.ID.Name, Host: p.Host}
-		if slices.ContainsFunc(entries, func(b behind) bool { return !b.failed && !b.brings(p.Hook) }) {
+		if slices.ContainsFunc(entries, func(b keeper.Behind) bool { return !b.Failed && !b.Brings(p.Hook) }) {
 			if _, ok := held[r]; !ok {
 				held[r] = now
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
@@ -17,24 +18,24 @@ func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 	all := []session.Pending{{Hook: east, Host: "h", Ready: true}}
 	now := time.Now()
 	held := map[service.Ready]time.Time{}
-	lack := func(cluster string, hooks ...*match.Hook) []behind {
-		return []behind{{cluster: cluster, lacking: hooks}}
+	lack := func(cluster string, hooks ...*match.Hook) []keeper.Behind {
+		return []keeper.Behind{{Cluster: cluster, Lacking: hooks}}
 	}
 	other := &match.Hook{ID: match.HookID{Configuration: "policy", Name: "other.example.com"}}
 	for _, step := range []struct {
 		name    string
 		after   time.Duration
-		entries []behind
+		entries []keeper.Behind
 		ready   int
 	}{
-		{"entries were not read", 0, []behind{{cluster: "east", unread: true}}, 0},
+		{"entries were not read", 0, []keeper.Behind{{Cluster: "east", Unread: true}}, 0},
 		{"entries are behind", 0, lack("east", east), 0},
 		{"another dispatcher has just taken the Lease", reconcile.Takeover, lack("east", east), 0},
 		{"they are for a while", entriesWait - 1, lack("east", east), 0},
 		{"they are for too long", entriesWait, lack("east", east), 1},
 		{"it is still not marked", entriesWait + 1, lack("east", east), 1},
 		{"the entries of another cluster", entriesWait + 2, lack("west"), 1},
-		{"they cannot be written", entriesWait + 3, []behind{{cluster: "east", lacking: []*match.Hook{east}, failed: true}}, 1},
+		{"they cannot be written", entriesWait + 3, []keeper.Behind{{Cluster: "east", Lacking: []*match.Hook{east}, Failed: true}}, 1},
 		{"they are behind again, and it has waited", entriesWait + 4, lack("east", east), 1},
 		{"they are written", entriesWait + 5, nil, 1},
 	} {

@@ -18,7 +18,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
-	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
@@ -152,68 +151,27 @@ func reportDrifts(all []dispatcher.EntryDrift) []*configv1.EntryDrift {
 	return reported
 }
 
-// behind is a cluster whose entries may not match the configuration, or whose API servers may still call by older entries.
-type behind struct {
-	cluster, why string
-	failed       bool          // the last attempt
-	unread       bool          // nothing is known of them
-	lacking      []*match.Hook // hooks of the configuration whose requests may be missing from the entries
-}
-
-// entriesBehind are all such clusters, by name: first those whose entries the mesh is about to write.
-func entriesBehind(c *store.Configuration, known []keeper.State) []behind {
-	states := make(map[string]keeper.State, len(known))
-	for _, s := range known {
-		states[s.Cluster] = s
-	}
-	snapshot := c.Snapshot()
-	var all []behind
+// entriesBehind are the clusters whose entries are not in sync with a configuration.
+func entriesBehind(c *store.Configuration, known []keeper.State) []keeper.Behind {
+	var kept []string
 	for _, o := range c.Objects {
-		if o.Cluster == nil || o.Cluster.Spec.Registration == nil {
-			continue
-		}
-		s, ok := states[o.Name] // a cluster without a state was not compared
-		b := behind{cluster: o.Name, why: s.Behind(c.Digest), failed: s.Err != nil, unread: !ok || !s.Read()}
-		if !b.unread && snapshot != nil {
-			b.lacking = s.Lacking(snapshot)
-		}
-		if b.why == "" && len(b.lacking) > 0 {
-			b.why = fmt.Sprintf("they are written, and written once more %v later, since an API server can miss a change", touch.Delay)
-		}
-		if b.why != "" {
-			all = append(all, b)
+		if o.Cluster != nil && o.Cluster.Spec.Registration != nil {
+			kept = append(kept, o.Name)
 		}
 	}
-	slices.SortFunc(all, func(a, b behind) int {
-		if a.failed != b.failed {
-			if b.failed {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.cluster, b.cluster)
-	})
-	return all
-}
-
-// brings reports whether the entries are known to bring the requests of a hook.
-func (b *behind) brings(h *match.Hook) bool {
-	if !h.Serves(b.cluster) {
-		return true
-	}
-	return !b.unread && !slices.ContainsFunc(b.lacking, func(l *match.Hook) bool { return l.ID == h.ID })
+	return keeper.OutOfSync(kept, known, c.Snapshot(), c.Digest)
 }
 
 // reportBehind are the first of them for the report, and the names of the others.
-func reportBehind(all []behind) (reported []*configv1.EntriesBehind, more []string) {
+func reportBehind(all []keeper.Behind) (reported []*configv1.EntriesBehind, more []string) {
 	for _, b := range all[min(len(all), maxBehind):] {
-		more = append(more, b.cluster)
+		more = append(more, b.Cluster)
 	}
 	for _, b := range all[:min(len(all), maxBehind)] {
 		r := &configv1.EntriesBehind{
-			Cluster: b.cluster, Message: strings.ToValidUTF8(b.why[:min(len(b.why), maxBehindMessage)], ""), Failed: b.failed, Unread: b.unread,
+			Cluster: b.Cluster, Message: strings.ToValidUTF8(b.Why[:min(len(b.Why), maxBehindMessage)], ""), Failed: b.Failed, Unread: b.Unread,
 		}
-		for _, h := range b.lacking {
+		for _, h := range b.Lacking {
 			r.Lacking = append(r.Lacking, config.KeyOf(h).String())
 		}
 		lacking := slices.Compact(slices.Sorted(slices.Values(r.GetLacking())))
