@@ -131,14 +131,6 @@ type Options struct {
 	Now func() time.Time
 }
 
-// deadlineOf returns the deadline of calls of a hook.
-func (o *Options) deadlineOf(h *match.Hook) time.Time {
-	if !o.Certain.IsZero() && (o.FailOpen || !h.FailsClosed()) {
-		return o.Certain
-	}
-	return o.Deadline
-}
-
 // timeNow returns the current time in a step that began at begun.
 func (o *Options) timeNow(begun time.Time) time.Time {
 	if o.Now == nil {

@@ -174,23 +174,6 @@ func (m *Mutate) startCall(c *call) {
 	m.toStart = append(m.toStart, c.start(m.object))
 }
 
-// timeShare returns the time that a hook may take: its timeout, or its part of the time left if that is shorter. While other
-// hooks may follow, a hook gets half of the time left, or more if its timeout is a larger part of all timeouts to come. So a
-// fail-open hook that hangs leaves time to the others, and the request does not fail (docs/deviations.md, D9).
-func (m *Mutate) timeShare(at int, now time.Time) time.Duration {
-	h, left := m.options.Hooks[at], m.options.deadlineOf(m.options.Hooks[at]).Sub(now)
-	all := h.Timeout
-	for _, later := range m.options.Hooks[at+1:] {
-		if later.Decides() && !h.ActsWith(later) && (m.round < lastRound || m.mustReinvoke(later)) {
-			all += later.Timeout
-		}
-	}
-	if all > left && all > h.Timeout {
-		left = max(left/2, time.Duration(float64(left)*(float64(h.Timeout)/float64(all))))
-	}
-	return min(h.Timeout, left)
-}
-
 // Deliver implements [Machine].
 func (m *Mutate) Deliver(id int, r review.Result) {
 	if m.done {

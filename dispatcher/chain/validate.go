@@ -72,7 +72,7 @@ func (v *Validate) startCalls(now time.Time) {
 		}
 		v.outstanding++
 		v.allDenials = v.allDenials || c.Hook.Route.AllDenials
-		if !c.startWithin(&v.options, now, min(c.Hook.Timeout, v.options.deadlineOf(c.Hook).Sub(now))) {
+		if !c.startWithin(&v.options, now, v.timeLeft(c.Hook, now)) {
 			v.countEnded(c)
 			continue
 		}

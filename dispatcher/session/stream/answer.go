@@ -12,15 +12,15 @@ import (
 type Answer struct {
 	// Message is the answer.
 	Message proto.Message
-	// Lease accounts for it; it is the codec's, which releases it.
-	Lease *memory.Reservation
+	// Reservation accounts for it; it is the codec's, which releases it.
+	Reservation *memory.Reservation
 }
 
 func (a *Answer) marshal() (mem.BufferSlice, error) {
-	defer a.Lease.Release()
+	defer a.Reservation.Release()
 	raw, err := proto.Marshal(a.Message)
 	if err != nil {
 		return nil, err
 	}
-	return mem.BufferSlice{trackBuffer(a.Lease, mem.SliceBuffer(raw))}, nil
+	return mem.BufferSlice{trackBuffer(a.Reservation, mem.SliceBuffer(raw))}, nil
 }

@@ -14,7 +14,7 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements [encoding.CodecV2]. The buffers are owned by the garbage collector: bodies are shared by all hosts
-// of a review. Where they are accounted for, the lease is released when the transport lets go of them.
+// of a review. Where they are accounted for, the reservation is released when the transport lets go of them.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if a, ok := v.(*Answer); ok {
 		return a.marshal()
@@ -34,7 +34,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	for _, p := range out.Parts {
 		buffers = append(buffers, mem.SliceBuffer(p.Head))
 		for _, b := range p.Body {
-			buffers = append(buffers, trackBuffer(p.Lease, b))
+			buffers = append(buffers, trackBuffer(p.Reservation, b))
 		}
 	}
 	return buffers, nil

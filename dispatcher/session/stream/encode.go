@@ -53,10 +53,10 @@ func modeOf(m review.Mode) hostv1.Mode {
 
 // Body is the part of a batch that all hosts get, as the transport takes it. It is made once, in one piece of memory.
 type Body struct {
-	buffers mem.BufferSlice
-	length  int    // bytes
-	cluster string // that the review comes from
-	lease   *memory.Reservation
+	buffers     mem.BufferSlice
+	length      int    // bytes
+	cluster     string // that the review comes from
+	reservation *memory.Reservation
 
 	pieces [wire.MaxPieces]mem.SliceBuffer // pointed to by few
 	few    [wire.MaxPieces]mem.Buffer      // buffers
@@ -64,7 +64,7 @@ type Body struct {
 
 // NewBody makes the body of a batch.
 func NewBody(b *review.CallSet) *Body {
-	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), lease: b.Reservation}
+	body := &Body{length: b.Body.Len(), cluster: b.Request.GetCluster(), reservation: b.Reservation}
 	for i, p := range b.Body.Buffers() {
 		body.pieces[i] = p
 		body.few[i] = &body.pieces[i]
@@ -82,7 +82,7 @@ func encodeReview(f *reviewFrame, scratch []byte, now time.Time) (p Part, rest [
 	}
 	b := appendHead(scratch[:wire.PrefixBytes], f, now)
 	b = wire.Prefix(b, wire.PrefixBytes, wire.ConnectResponseReview, len(b)-wire.PrefixBytes+f.body.length)
-	return Part{Head: slices.Clip(b), Body: f.body.buffers, Lease: f.body.lease}, b[len(b):]
+	return Part{Head: slices.Clip(b), Body: f.body.buffers, Reservation: f.body.reservation}, b[len(b):]
 }
 
 // memberTag is the tag of Reviews.reviews, which is as long as the tag of a frame's review.

@@ -38,13 +38,13 @@ type Part struct {
 	Head []byte
 	// Body follows it. Reviews are encoded once for all hosts: it is shared and never written, and references to it are not counted.
 	Body mem.BufferSlice
-	// Lease accounts for Body; nil without a ledger. It is held until Send has returned; a stream that needs
+	// Reservation accounts for Body; nil without a ledger. It is held until Send has returned; a stream that needs
 	// Body for longer retains it.
-	Lease *memory.Reservation
+	Reservation *memory.Reservation
 }
 
 func (f *Outgoing) release() {
 	for i := range f.Parts {
-		f.Parts[i].Lease.Release()
+		f.Parts[i].Reservation.Release()
 	}
 }

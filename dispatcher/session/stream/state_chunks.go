@@ -12,12 +12,12 @@ import (
 
 // transfer is a large review on its way in chunks. No handler can have started before the last of them.
 type transfer struct {
-	frame     *reviewFrame
-	lease     *memory.Reservation
-	rest      [][]byte // not taken yet
-	left      int      // bytes of it
-	total     int      // bytes of the encoded review
-	cancelled []uint32 // hooks that are not wanted any more; a Cancel follows when the review is whole
+	frame       *reviewFrame
+	reservation *memory.Reservation
+	rest        [][]byte // not taken yet
+	left        int      // bytes of it
+	total       int      // bytes of the encoded review
+	cancelled   []uint32 // hooks that are not wanted any more; a Cancel follows when the review is whole
 }
 
 // nextChunk takes a part of the oldest large review, or the Cancel that comes in the place of the parts that are missing.
@@ -35,7 +35,7 @@ func (s *state) nextChunk(now time.Time) *Outgoing {
 		return s.nextControl()
 	}
 	t := s.sending
-	if !t.lease.Retain() {
+	if !t.reservation.Retain() {
 		s.endTransfer(review.Cancelled())
 		return s.nextControl()
 	}
@@ -61,7 +61,7 @@ func (s *state) beginTransfer(f *reviewFrame, now time.Time) {
 
 func newTransfer(f *reviewFrame, head []byte) *transfer {
 	total := len(head) + f.body.length
-	t := &transfer{frame: f, lease: f.body.lease, rest: [][]byte{head}, left: total, total: total}
+	t := &transfer{frame: f, reservation: f.body.reservation, rest: [][]byte{head}, left: total, total: total}
 	for _, b := range f.body.buffers {
 		t.rest = append(t.rest, b.ReadOnlyData())
 	}
@@ -119,7 +119,7 @@ func (s *state) complete(t *transfer) {
 func (t *transfer) chunk() *Outgoing {
 	data, size := t.cut(ChunkBytes)
 	head := wire.ChunkHead(t.frame.id, t.total, len(t.frame.tickets), size)
-	return &Outgoing{Parts: []Part{{Head: head, Body: data, Lease: t.lease}}}
+	return &Outgoing{Parts: []Part{{Head: head, Body: data, Reservation: t.reservation}}}
 }
 
 // cut takes up to n bytes off the rest. They are not copied.

@@ -288,10 +288,10 @@ func (w *stateWorld) finished(done []finished) {
 func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{10, 2 * MaxWholeBytes} {
-		_, lease := leased(t, size)
+		_, reservation := reserved(t, size)
 		request := &admissionv1.AdmissionRequest{Object: &admissionv1.Object{Raw: make([]byte, size)}}
 		k := &ticket{batch: &review.CallSet{
-			Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Reservation: lease,
+			Request: request, Body: wire.EncodeBody(request, trace.SpanContext{}), Reservation: reservation,
 			Calls: []review.Call{{Hook: &match.Hook{}, Deadline: epoch.Add(time.Second)}},
 		}}
 		s := newState(epoch, &hostv1.Hello{Capabilities: []string{CapabilityChunks}})
@@ -299,7 +299,7 @@ func TestAReviewThatIsOverIsNotWritten(t *testing.T) {
 		if size > MaxWholeBytes {
 			s.next(epoch).release()
 		}
-		lease.Release()
+		reservation.Release()
 		for out := s.next(epoch); out != nil; out = s.next(epoch) {
 			if out.Message.GetCancel() == nil {
 				t.Errorf("%v was written", out)

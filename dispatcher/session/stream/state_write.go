@@ -103,7 +103,7 @@ func (s *state) encodeFrame(f *reviewFrame, scratch []byte, now time.Time) (part
 	case size > s.maxFrame:
 		s.drop(f, tooLarge(size, s.maxFrame), now)
 		return part, scratch, false
-	case !part.Lease.Retain():
+	case !part.Reservation.Retain():
 		s.drop(f, review.Cancelled(), now)
 		return part, scratch, false
 	}

@@ -14,22 +14,22 @@ import (
 // google.golang.org/grpc/internal/transport) and one message.
 const trackedBytes = 16 << 10
 
-// trackBuffer makes a buffer for the transport of a piece of a body. The lease, which is held now, is held until the transport has
+// trackBuffer makes a buffer for the transport of a piece of a body. The reservation, which is held now, is held until the transport has
 // let go of the buffer.
-func trackBuffer(lease *memory.Reservation, piece mem.Buffer) mem.Buffer {
-	if lease == nil || piece.Len() < trackedBytes || !lease.Retain() {
+func trackBuffer(reservation *memory.Reservation, piece mem.Buffer) mem.Buffer {
+	if reservation == nil || piece.Len() < trackedBytes || !reservation.Retain() {
 		return piece
 	}
-	h := &bufferLease{lease: lease}
+	h := &bufferReservation{reservation: reservation}
 	l := &trackedBuffer{h}
-	runtime.AddCleanup(l, (*bufferLease).release, h)
+	runtime.AddCleanup(l, (*bufferReservation).release, h)
 	data := piece.ReadOnlyData()
 	return mem.NewBuffer(&data, l)
 }
 
 // trackedBuffer is the pool that a buffer returns to. A transport that closes drops queued buffers without freeing them: a
 // cleanup of the garbage collector then releases the reservation.
-type trackedBuffer struct{ *bufferLease }
+type trackedBuffer struct{ *bufferReservation }
 
 var _ mem.BufferPool = (*trackedBuffer)(nil)
 
@@ -42,15 +42,15 @@ func (*trackedBuffer) Get(length int) *[]byte {
 // Put releases the reservation.
 func (l *trackedBuffer) Put(*[]byte) { l.release() }
 
-// bufferLease is the reservation that a tracked buffer holds.
-type bufferLease struct {
-	lease *memory.Reservation
-	ended atomic.Bool
+// bufferReservation is the reservation that a tracked buffer holds.
+type bufferReservation struct {
+	reservation *memory.Reservation
+	ended       atomic.Bool
 }
 
 // release releases the reservation, once.
-func (h *bufferLease) release() {
+func (h *bufferReservation) release() {
 	if h.ended.CompareAndSwap(false, true) {
-		h.lease.Release()
+		h.reservation.Release()
 	}
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
 
-// leased is a ledger, and a lease of a body of n bytes.
-func leased(t *testing.T, n int) (*memory.Ledger, *memory.Reservation) {
+// reserved is a ledger, and a reservation of a body of n bytes.
+func reserved(t *testing.T, n int) (*memory.Ledger, *memory.Reservation) {
 	t.Helper()
 	ledger, err := memory.New(memory.Options{Total: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := ledger.Reserve("prod-1", int64(n))
+	reservation, err := ledger.Reserve("prod-1", int64(n))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger, lease
+	return ledger, reservation
 }
 
 // A large piece is accounted for as long as the transport has any part of it; of a small one nobody keeps account.
 func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 	for _, size := range []int{trackedBytes - 1, trackedBytes, 1 << 20} {
-		ledger, lease := leased(t, size)
-		part := Part{Head: []byte("head"), Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}, Lease: lease}
+		ledger, reservation := reserved(t, size)
+		part := Part{Head: []byte("head"), Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}, Reservation: reservation}
 		buffers, err := Codec().Marshal(&Outgoing{Parts: []Part{part}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		reader := buffers.Reader() // which has references of its own
 		buffers.Free()
-		lease.Release() // the review is answered
+		reservation.Release() // the review is answered
 		want := int64(0)
 		if size >= trackedBytes {
 			want = int64(size)
@@ -60,9 +60,9 @@ func TestALoanLastsAsLongAsTheTransportHasAnyOfIt(t *testing.T) {
 
 // A transport that ends drops its unwritten frames.
 func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
-	ledger, lease := leased(t, 1<<20)
-	lose(t, lease)
-	lease.Release()
+	ledger, reservation := reserved(t, 1<<20)
+	lose(t, reservation)
+	reservation.Release()
 	for deadline := time.Now().Add(time.Minute); ledger.InUse() != 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d bytes are accounted for that nobody can reach", ledger.InUse())
@@ -72,18 +72,18 @@ func TestALoanEndsWithTheMemoryItIsAbout(t *testing.T) {
 }
 
 //go:noinline
-func lose(t *testing.T, lease *memory.Reservation) {
+func lose(t *testing.T, reservation *memory.Reservation) {
 	t.Helper()
-	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, 1<<20))}, Lease: lease}}}); err != nil {
+	if _, err := Codec().Marshal(&Outgoing{Parts: []Part{{Body: mem.BufferSlice{mem.SliceBuffer(make([]byte, 1<<20))}, Reservation: reservation}}}); err != nil {
 		t.Error(err)
 	}
 }
 
 // A frame keeps no memory of a review that is over, also while others do.
 func TestNothingIsLentOnALeaseThatHasEnded(t *testing.T) {
-	ledger, lease := leased(t, 1<<20)
-	lease.Release()
-	if _, counted := trackBuffer(lease, mem.SliceBuffer(make([]byte, 1<<20))).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
+	ledger, reservation := reserved(t, 1<<20)
+	reservation.Release()
+	if _, counted := trackBuffer(reservation, mem.SliceBuffer(make([]byte, 1<<20))).(mem.SliceBuffer); !counted || ledger.InUse() != 0 {
 		t.Errorf("%d bytes are accounted for", ledger.InUse())
 	}
 }

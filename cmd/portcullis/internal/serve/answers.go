@@ -77,12 +77,12 @@ func (a *answers) book(ctx context.Context, m any) (any, error) {
 		return m, nil
 	}
 	size, caller := int64(proto.Size(message)), a.identity(ctx).Name()
-	lease, err := a.ledger.Reserve(caller, min(size, a.ledger.Share()))
+	reservation, err := a.ledger.Reserve(caller, min(size, a.ledger.Share()))
 	if full := (*memory.FullError)(nil); errors.As(err, &full) {
 		return nil, status.Errorf(codes.ResourceExhausted, "an answer of %d bytes: those that %q has not read yet take %d of %d: read faster, or ask for less",
 			size, caller, full.InUse, full.Limit)
 	}
-	return &stream.Answer{Message: message, Lease: lease}, err
+	return &stream.Answer{Message: message, Reservation: reservation}, err
 }
 
 // bookedStream is a stream whose messages are booked.
