@@ -303,12 +303,12 @@ func (x *run) report(ctx context.Context) {
 	r.Request, r.Span, r.Snapshot, r.Answer = x.request, x.span, x.snapshot, answer
 	r.Begun, r.Held, r.Due, r.FailsOpen = x.begun, x.held, x.lookups.deadline, x.reviewContext.attributes.FailsOpen()
 	for o := range x.machine.Outcomes().All {
-		c := observe.Call{Outcome: o}
+		c := observe.HookReport{Outcome: o}
 		if o.ID < len(x.calls) {
 			made := &x.calls[o.ID]
 			c.Begun, c.Ended, c.Recorded = made.begun, made.ended, made.span
 		}
-		r.Calls = append(r.Calls, c)
+		r.Hooks = append(r.Hooks, c)
 		x.changeRates.learnOutcome(o)
 	}
 	r.Ended = time.Now()

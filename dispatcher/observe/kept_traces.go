@@ -84,7 +84,7 @@ func (x *Observer) keepTrace(ctx context.Context, r *Report) {
 	}
 	ctx, span := x.kept.start(ctx, r.Request, r.Begun, why)
 	span.AddEvent(PhaseHeld, trace.WithTimestamp(r.Begun.Add(r.Held)))
-	for _, c := range r.Calls {
+	for _, c := range r.Hooks {
 		if c.Mode != review.Shadow && c.made() {
 			c.Recorded = startCall(ctx, x.kept.tracer, r.Request, c.Call, c.Begun)
 			endCall(&c)

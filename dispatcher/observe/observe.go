@@ -84,14 +84,14 @@ type Report struct {
 	// Answer is the answer. Without one Response is nil, and Err is the reason, if it is known.
 	Answer review.Answer
 	Err    error
-	// Calls are the outcomes of its hooks, called or not.
-	Calls []Call
+	// Hooks are the outcomes of its hooks, called or not.
+	Hooks []HookReport
 
 	record latency.Review
 }
 
-// Call is the outcome of one hook in one round.
-type Call struct {
+// HookReport is the outcome of one hook in one round.
+type HookReport struct {
 	chain.Outcome
 
 	// Begun and Ended are the times of the call; zero if it was not made.
@@ -100,9 +100,9 @@ type Call struct {
 	Recorded trace.Span
 }
 
-func (c *Call) made() bool { return c.Recorded != nil }
+func (c *HookReport) made() bool { return c.Recorded != nil }
 
-func (c *Call) took() time.Duration { return c.Ended.Sub(c.Begun) }
+func (c *HookReport) took() time.Duration { return c.Ended.Sub(c.Begun) }
 
 // NewReport returns an empty report, whose memory [Observer.Add] takes back.
 func (x *Observer) NewReport() *Report {
@@ -117,8 +117,8 @@ func (x *Observer) NewReport() *Report {
 // log only, not in the answer to the client. r must not be used afterwards. slow is the value of the annotation [AuditSlow] of a slow review.
 func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
 	series, exemplar := x.metrics.seriesOf(r.Snapshot), exemplarOf(r.Span)
-	for i := range r.Calls {
-		c := &r.Calls[i]
+	for i := range r.Hooks {
+		c := &r.Hooks[i]
 		if c.made() {
 			endCall(c)
 		}
@@ -141,9 +141,9 @@ func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
 
 // recycle keeps the memory of a report without references to its review.
 func (x *Observer) recycle(r *Report) {
-	clear(r.Calls)
+	clear(r.Hooks)
 	clear(r.record.Calls) // they hold strings of hooks and hosts
-	*r = Report{Calls: r.Calls[:0], record: latency.Review{Calls: r.record.Calls[:0]}}
+	*r = Report{Hooks: r.Hooks[:0], record: latency.Review{Calls: r.record.Calls[:0]}}
 	x.reports.Put(r)
 }
 

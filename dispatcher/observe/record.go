@@ -24,8 +24,8 @@ func (x *Observer) recordReview(ctx context.Context, r *Report) (slow string) {
 	calls := v.Calls
 	*v = latencyOf(r)
 	v.Calls, v.Held, v.Due, v.FailsOpen = calls, r.Held, r.Due.Sub(r.Begun), r.FailsOpen
-	for i := range r.Calls {
-		if c := &r.Calls[i]; c.made() && c.Mode != review.Shadow {
+	for i := range r.Hooks {
+		if c := &r.Hooks[i]; c.made() && c.Mode != review.Shadow {
 			v.Calls = append(v.Calls, latencyOfCall(c, r.Begun))
 		}
 	}
@@ -71,7 +71,7 @@ func latencyOf(r *Report) latency.Review {
 }
 
 // latencyOfCall is the record of a call that was made in a review that begun then.
-func latencyOfCall(c *Call, begun time.Time) latency.Call {
+func latencyOfCall(c *HookReport, begun time.Time) latency.Call {
 	call := latency.Call{
 		Hook: c.Hook.ID, Round: c.Round, Begun: c.Begun.Sub(begun), Ended: c.Ended.Sub(begun), Applied: c.Applying,
 		Queued: c.Timing.Queued, Wire: c.Timing.Wire, Host: c.Timing.Host, HostQueued: c.Timing.HostQueued, Instance: c.Timing.Instance,

@@ -83,7 +83,7 @@ func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 }
 
 // observe records the phases of a call with a verdict.
-func (p *phaseSeries) observe(c *Call) {
+func (p *phaseSeries) observe(c *HookReport) {
 	p.queue.Observe(c.Timing.Queued.Seconds())
 	if p.webhook != nil {
 		p.webhook.Observe(c.Timing.Wire.Seconds())

@@ -23,7 +23,7 @@ func (x *Observer) SkipShadow(h *match.Hook, reason string) {
 }
 
 // AddShadow shows a call of a hook in shadow that is over, or that could not be made.
-func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome shadow.Outcome, c *Call) {
+func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome shadow.Outcome, c *HookReport) {
 	call := shadow.Call{Outcome: outcome, Message: c.Reason, Reference: shadow.Reference{Instance: c.Timing.Instance}}
 	if !c.Ended.IsZero() {
 		x.endShadow(r, outcome, c)
@@ -46,7 +46,7 @@ func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome sha
 }
 
 // endShadow counts a call that was made, and ends its span.
-func (x *Observer) endShadow(r *review.Request, outcome shadow.Outcome, c *Call) {
+func (x *Observer) endShadow(r *review.Request, outcome shadow.Outcome, c *HookReport) {
 	l := x.metrics.labels(c.Hook)
 	switch outcome {
 	case shadow.Failed:

@@ -185,7 +185,7 @@ func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c re
 }
 
 // endCall ends the span of a call, if it is recorded, with its outcome and its phases.
-func endCall(c *Call) {
+func endCall(c *HookReport) {
 	if !c.Recorded.IsRecording() {
 		return
 	}

@@ -195,7 +195,7 @@ func (c *tableUpdate) serveHook(h *match.Hook, allWaits *atomic.Int64) {
 		c.reaches = true
 	}
 	if begins {
-		p.ForgetReport()
+		p.ForgetAnswer()
 	}
 	if h.Pending {
 		c.next.pending[p] = h

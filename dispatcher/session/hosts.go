@@ -130,7 +130,7 @@ func (s *hostSession) status(v *hookTable, now time.Time) HostStatus {
 // pendingOf is the state of the hosts of a pending hook.
 func pendingOf(p *pool.Pool, h *match.Hook) *Pending {
 	x := &Pending{Hook: h, Hosts: p.Size()}
-	if c := p.Report(); c != nil {
+	if c := p.ProbeAnswer(); c != nil {
 		x.Host, x.Ready, x.Message = c.Replica.Peer.Name(), c.Ready, c.Message
 	}
 	return x

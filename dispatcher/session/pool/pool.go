@@ -23,8 +23,8 @@ type Pool struct {
 	hook    atomic.Pointer[match.Hook]
 	members members
 	health  atomic.Pointer[health]
-	hedging atomic.Pointer[hedge.Hook] // nil unless the hook's route asks for it
-	report  atomic.Pointer[Report]     // of the host that counts; nil before one has answered the hook's probe
+	hedging atomic.Pointer[hedge.Hook]  // nil unless the hook's route asks for it
+	answer  atomic.Pointer[ProbeAnswer] // of the host that counts; nil before one has answered the hook's probe
 
 	mu         sync.Mutex               // guards the queue
 	waiting    fairqueue.Queue[*ticket] // by cluster

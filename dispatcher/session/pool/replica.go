@@ -78,7 +78,7 @@ func (s *Replica) ServeWaiting() {
 func (s *Replica) NoteProbe(a stream.ProbeAnswer) {
 	for p := range s.Memberships() {
 		if p.hook.Load().ID.Name == a.Hook {
-			p.noteReport(Report{s, a})
+			p.noteAnswer(ProbeAnswer{s, a})
 		}
 	}
 }
