@@ -169,7 +169,10 @@ func (r road) dispatcher(b *testing.B, hooks review.Backend, configure ...func(*
 		Routes: []match.RouteBinding{{Configuration: "team", Route: match.Route{Stream: true, Hosts: []string{"host"}}}},
 	})
 	known := usual{snapshot: snapshot, equivalents: equivalents.Known()}
-	options := dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(), Metrics: prometheus.NewRegistry()}
+	options := dispatcher.Options{Snapshots: known, Clusters: known, Streams: hooks, Codec: r.codec(),
+		Options: observe.Options{
+			Metrics: prometheus.NewRegistry(),
+		}}
 	for _, f := range configure {
 		f(&options)
 	}

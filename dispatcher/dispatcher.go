@@ -19,16 +19,13 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 )
 
 const (
@@ -66,6 +63,9 @@ type Clusters interface {
 
 // Options are the parts of a dispatcher. Snapshots, Clusters and Streams are required.
 type Options struct {
+	// Options are where reviews are shown. Logger gets panics too; nil means no log.
+	observe.Options
+
 	// Snapshots provides the configuration.
 	Snapshots Snapshots
 	// Clusters provides facts about the clusters.
@@ -82,20 +82,6 @@ type Options struct {
 	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
 	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
-	// TracerProvider makes the spans; nil means none. Below a span of this process that is not sampled there are none.
-	TracerProvider trace.TracerProvider
-	// KeptTraces makes the spans of slow and failed reviews whose trace is not sampled, after their end. It samples all. nil means none.
-	KeptTraces trace.TracerProvider
-	// Metrics registers the instruments; nil means none.
-	Metrics prometheus.Registerer
-	// Latencies keeps where the time of recent reviews went; nil keeps nothing.
-	Latencies *latency.Recorder
-	// Slow is how long a review takes that is logged, gets an audit annotation with where its time went, and whose trace is kept; 0 means none.
-	Slow time.Duration
-	// Shadows keeps the outcomes of hooks in shadow; nil keeps nothing.
-	Shadows *shadow.Recorder
-	// Logger gets failures of hooks, slow reviews and panics; nil means no log.
-	Logger *slog.Logger
 }
 
 // Dispatcher judges reviews.
@@ -123,9 +109,7 @@ func New(o Options) (*Dispatcher, error) {
 		o.Codec = func(a conversion.Allowance) chain.Codec { return conversion.Raw{Allowance: a} }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	observer, err := observe.New(observe.Options{
-		TracerProvider: o.TracerProvider, KeptTraces: o.KeptTraces, Metrics: o.Metrics, Latencies: o.Latencies, Slow: o.Slow, Shadows: o.Shadows, Logger: o.Logger,
-	})
+	observer, err := observe.New(o.Options)
 	if err != nil {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}

@@ -27,8 +27,11 @@ func keeping(t *testing.T, sampler trace.Sampler, took time.Duration, result rev
 	t.Helper()
 	spans, s := tracetest.NewSpanRecorder(), static{snapshot: compile(t, []hook{{name: "x.test.dev"}}, nil)}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: s, Clusters: s, Slow: observe.DefaultSlow,
-		TracerProvider: trace.NewTracerProvider(trace.WithSampler(sampler)), KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
+		Snapshots: s, Clusters: s,
+		Options: observe.Options{
+			Slow: observe.DefaultSlow, TracerProvider: trace.NewTracerProvider(trace.WithSampler(sampler)),
+			KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
+		},
 		Streams: start(func(_ context.Context, _ *review.CallSet, done func(int, review.Result)) func(int) {
 			time.AfterFunc(took, func() { done(0, result) })
 			return func(int) {}
@@ -109,7 +112,10 @@ func (noConfiguration) Acquire(context.Context, string, int64) (*match.Snapshot,
 func TestAReviewWithoutAConfigurationIsKept(t *testing.T) {
 	spans, s := tracetest.NewSpanRecorder(), noConfiguration{}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: s, Clusters: s, Streams: atOnce{}, KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
+		Snapshots: s, Clusters: s, Streams: atOnce{},
+		Options: observe.Options{
+			KeptTraces: trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample()), trace.WithSpanProcessor(spans)),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

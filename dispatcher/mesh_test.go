@@ -29,6 +29,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -114,7 +115,7 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ..
 	hostv1.RegisterHostServiceServer(server, hosts)
 	options := dispatcher.Options{
 		Snapshots: k, Clusters: k, Streams: registry,
-		Metrics: m.metrics, TracerProvider: m.provider,
+		Options: observe.Options{Metrics: m.metrics, TracerProvider: m.provider},
 	}
 	for _, f := range configure {
 		f(&options)

@@ -30,6 +30,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -47,9 +48,11 @@ func watch(t *testing.T, snapshot *match.Snapshot, result review.Result) watched
 	w := watched{metrics: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder(), log: &bytes.Buffer{}}
 	var err error
 	w.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Metrics: w.metrics,
-		TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(w.spans)),
-		Logger:         slog.New(slog.NewTextHandler(w.log, nil)),
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot},
+		Options: observe.Options{
+			Metrics: w.metrics, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(w.spans)),
+			Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		},
 		Streams: start(func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 			for i := range b.Calls {
 				done(i, result)

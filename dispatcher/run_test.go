@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -28,7 +29,7 @@ func over(t *testing.T, snapshot *match.Snapshot, backend review.Backend) (*disp
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: backend, Metrics: metrics,
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: backend, Options: observe.Options{Metrics: metrics},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -121,7 +122,10 @@ func TestAHookInShadowIsNotAskedWhereItWouldKeepOthersWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend, metrics := &busy{}, prometheus.NewRegistry()
 		k := static{snapshot: oneEach(t)}
-		d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Capacity: backend, Metrics: metrics})
+		d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Capacity: backend,
+			Options: observe.Options{
+				Metrics: metrics,
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,8 +194,10 @@ func TestAPanicOnTheWayToAHookInShadowCostsNothingElse(t *testing.T) {
 		var log bytes.Buffer
 		metrics, k := prometheus.NewRegistry(), static{snapshot: oneEach(t)}
 		d, err := dispatcher.New(dispatcher.Options{
-			Snapshots: k, Clusters: k, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Streams: &deaf{beat: func() { panic("boom") }},
+			Snapshots: k, Clusters: k,
+			Options: observe.Options{
+				Metrics: metrics, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			}, Streams: &deaf{beat: func() { panic("boom") }},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 )
 
 // choosy are hooks in shadow that ask for the labels of a namespace.
@@ -50,7 +51,7 @@ func TestAReviewDoesNotWaitForWhatAHookInShadowAsksTheCluster(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			backend, metrics := &deaf{}, prometheus.NewRegistry()
 			k := silent{static{snapshot: choosy(t)}}
-			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics})
+			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Options: observe.Options{Metrics: metrics}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +86,7 @@ func TestAHookInShadowThatDoesNotApplyIsNotAsked(t *testing.T) {
 			if !selected {
 				k = unlabelled{static{snapshot: choosy(t)}}
 			}
-			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics})
+			d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Options: observe.Options{Metrics: metrics}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +170,7 @@ func TestAHookInShadowSeesItsVersion(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				backend, metrics := &deaf{}, prometheus.NewRegistry()
 				k := twofold{static{snapshot: snapshot}, converts}
-				d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics})
+				d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Options: observe.Options{Metrics: metrics}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 )
@@ -22,7 +23,7 @@ import (
 func recording(t *testing.T, s *match.Snapshot) (*dispatcher.Dispatcher, *shadow.Recorder, *deaf) {
 	t.Helper()
 	k, backend, recorder := static{snapshot: s}, &deaf{}, shadow.NewRecorder(0)
-	d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Shadows: recorder})
+	d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: backend, Options: observe.Options{Shadows: recorder}})
 	if err != nil {
 		t.Fatal(err)
 	}

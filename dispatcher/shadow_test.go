@@ -22,6 +22,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
@@ -309,9 +310,11 @@ func TestOperatorsSeeWhatAHookInShadowWouldHaveDone(t *testing.T) {
 				backend, log, metrics, spans := &deaf{}, &bytes.Buffer{}, prometheus.NewRegistry(), tracetest.NewSpanRecorder()
 				k := static{snapshot: compile(t, []hook{{name: "s.test.dev", shadow: true}}, nil)}
 				d, err := dispatcher.New(dispatcher.Options{
-					Snapshots: k, Clusters: k, Streams: backend, Metrics: metrics,
-					TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
-					Logger:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+					Snapshots: k, Clusters: k, Streams: backend,
+					Options: observe.Options{
+						Metrics: metrics, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+						Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+					},
 				})
 				if err != nil {
 					t.Fatal(err)

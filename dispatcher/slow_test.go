@@ -44,7 +44,10 @@ func slowly(t *testing.T, k dispatcher.Snapshots, clusters dispatcher.Clusters, 
 	t.Helper()
 	log := &bytes.Buffer{}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: k, Clusters: clusters, Streams: start(takes), Webhooks: start(takes), Slow: slow, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Snapshots: k, Clusters: clusters, Streams: start(takes), Webhooks: start(takes),
+		Options: observe.Options{
+			Slow: slow, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -247,8 +250,11 @@ func TestASlowReviewSaysThatAControllerWasWaitedFor(t *testing.T) {
 		log, spans := &bytes.Buffer{}, tracetest.NewSpanRecorder()
 		d, err := dispatcher.New(dispatcher.Options{
 			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: start(takes), Webhooks: start(takes),
-			TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
-			Slow:           time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)), Stager: staging{2 * time.Second},
+			Options: observe.Options{
+				TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)), Slow: time.Second,
+				Logger: slog.New(slog.NewTextHandler(log, nil)),
+			},
+			Stager: staging{2 * time.Second},
 		})
 		if err != nil {
 			t.Fatal(err)

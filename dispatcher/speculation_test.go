@@ -16,6 +16,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
@@ -80,7 +81,10 @@ func chainOf(t *testing.T, handle inprocess.Handler, names ...string) (*dispatch
 	t.Cleanup(backend.Wait)
 	calls, metrics := &recorder{Backend: backend}, prometheus.NewRegistry()
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: calls, Capacity: idle{}, Metrics: metrics,
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: calls, Capacity: idle{},
+		Options: observe.Options{
+			Metrics: metrics,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -64,7 +65,7 @@ func TestNoTimeOfAReviewIsWithoutAName(t *testing.T) {
 		snapshot := compile(t, nil, []hook{{name: "a.test.dev", selects: true}, {name: "b.test.dev"}})
 		spans, s := tracetest.NewSpanRecorder(), measured{static{snapshot: snapshot}}
 		d, err := dispatcher.New(dispatcher.Options{
-			Snapshots: s, Clusters: s, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			Snapshots: s, Clusters: s, Options: observe.Options{TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans))},
 			Codec: func(of conversion.Allowance) chain.Codec { return slowCodec{conversion.Raw{Allowance: of}} },
 			Streams: start(func(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 				time.AfterFunc(23*time.Millisecond, func() { done(0, labelled(b.Calls[0].Hook.ID.Name)) })
@@ -182,7 +183,10 @@ func TestASpanSaysWhereTheTimeOfACallWent(t *testing.T) {
 			return func(int) {}
 		})
 		d, err := dispatcher.New(dispatcher.Options{
-			Snapshots: s, Clusters: s, Streams: answers, Webhooks: answers, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			Snapshots: s, Clusters: s, Streams: answers, Webhooks: answers,
+			Options: observe.Options{
+				TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -205,7 +209,10 @@ func TestATraceThatIsNotSampledCostsNothing(t *testing.T) {
 	allocations := func(provider oteltrace.TracerProvider) float64 {
 		s := static{snapshot: compile(t, []hook{{name: "x.test.dev"}, {name: "y.test.dev"}}, nil)}
 		d, err := dispatcher.New(dispatcher.Options{
-			Snapshots: s, Clusters: s, Streams: atOnce{&admissionv1.AdmissionResponse{Allowed: true}}, TracerProvider: provider,
+			Snapshots: s, Clusters: s, Streams: atOnce{&admissionv1.AdmissionResponse{Allowed: true}},
+			Options: observe.Options{
+				TracerProvider: provider,
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -243,7 +250,9 @@ func TestTheSamplerIsAskedOnceInAProcess(t *testing.T) {
 			var sent oteltrace.SpanContext
 			d, err := dispatcher.New(dispatcher.Options{
 				Snapshots: s, Clusters: s,
-				TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans), trace.WithSampler(trace.AlwaysSample())),
+				Options: observe.Options{
+					TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans), trace.WithSampler(trace.AlwaysSample())),
+				},
 				Streams: start(func(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 					sent = oteltrace.SpanContextFromContext(ctx)
 					return atOnce{&admissionv1.AdmissionResponse{Allowed: true}}.Start(ctx, b, done)

@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency/replay"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/inprocess"
 )
@@ -171,7 +172,10 @@ func (w *world) judge(t *testing.T, stage admissionv1.Stage, n int) replay.Input
 	snapshot, recorder := w.snapshot(t), latency.NewRecorder(0)
 	backend := inprocess.NewFunc(func(h *match.Hook) inprocess.Handler { return w.handler(h.ID.Name) })
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Capacity: static{}, Streams: backend, Stager: unstaged{}, Latencies: recorder,
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Capacity: static{}, Streams: backend, Stager: unstaged{},
+		Options: observe.Options{
+			Latencies: recorder,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -171,7 +171,7 @@ func (m *Mesh) wire(o Options) error {
 	m.registry.Update(m.known.snapshot.Load())
 	codec := builtin.New(builtin.Options{})
 	judging := dispatcher.Options{
-		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Metrics: metrics,
+		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Options: observe.Options{Metrics: metrics},
 		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
 	}
 	if o.Hosts == Webhooks {

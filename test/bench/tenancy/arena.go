@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
@@ -92,7 +93,10 @@ func (a *arena) wire() error {
 	}
 	known := knowledge{snapshot: snapshot}
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: known, Clusters: known, Streams: a.registry, Capacity: a.registry, Webhooks: a.webhooks, Metrics: a.metrics,
+		Snapshots: known, Clusters: known, Streams: a.registry, Capacity: a.registry, Webhooks: a.webhooks,
+		Options: observe.Options{
+			Metrics: a.metrics,
+		},
 	})
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
@@ -300,20 +301,17 @@ func (a *app) generation() keeper.Generation {
 func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	var err error
 	a.judge, err = dispatcher.New(dispatcher.Options{
-		Snapshots:      a.store,
-		Clusters:       a.clusters,
-		Streams:        a.registry,
-		Webhooks:       a.webhooks,
-		Stager:         a.initializers.dispatched(),
-		Capacity:       a.registry,
-		Codec:          func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
-		TracerProvider: a.telemetry.TracerProvider,
-		KeptTraces:     a.telemetry.Kept,
-		Metrics:        metrics,
-		Latencies:      a.latencies,
-		Slow:           a.config.slow,
-		Shadows:        a.shadows,
-		Logger:         a.log,
+		Snapshots: a.store,
+		Clusters:  a.clusters,
+		Streams:   a.registry,
+		Webhooks:  a.webhooks,
+		Stager:    a.initializers.dispatched(),
+		Capacity:  a.registry,
+		Codec:     func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
+		Options: observe.Options{
+			TracerProvider: a.telemetry.TracerProvider, KeptTraces: a.telemetry.Kept, Metrics: metrics, Latencies: a.latencies,
+			Slow: a.config.slow, Shadows: a.shadows, Logger: a.log,
+		},
 	})
 	if err != nil {
 		return err
