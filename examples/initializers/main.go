@@ -82,7 +82,7 @@ func addProxy(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 }
 
 // pullAlways has each image that is not named by digest pulled at each start of its container. Otherwise a node that has the image would
-// run it for a user who may not pull it, or would run an older image of the same tag.
+// run it for a user without the right to pull it, or would run an older image of the same tag.
 func pullAlways(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {

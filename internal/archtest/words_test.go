@@ -85,7 +85,7 @@ func goFiles(t *testing.T, tests bool) (files []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (slices.Contains([]string{"gen", "test", "examples", "tools"}, name) || strings.HasPrefix(name, ".") && name != "."):
+		case entry.IsDir() && (slices.Contains([]string{"gen", "test"}, name) || strings.HasPrefix(name, ".") && name != "."):
 			return filepath.SkipDir
 		case filepath.Ext(name) == ".go" && strings.HasSuffix(name, "_test.go") == tests:
 			files = append(files, name)

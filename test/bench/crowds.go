@@ -16,8 +16,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/report"
 )
 
-// crowds measures crowds, each in a process of its own, so that its memory is nothing else's. The smallest is what the others
-// are compared with. One that fails is said, and does not end the run.
+// crowds measures crowds, each in a process of its own, so that its memory is nothing else's. The others are compared with
+// the smallest. A failed crowd is reported, and does not end the run.
 func (c config) crowds(ctx context.Context, run *report.Run, errs io.Writer) {
 	sizes := []report.CrowdSize{{Sessions: 8, Hooks: 8}, {Sessions: 2_000, Hooks: 100}, {Sessions: 10_000, Hooks: 10_000}}
 	if c.short {

@@ -3,9 +3,9 @@
 //
 //	bench [-short] [-run REGEX] [-rounds 5] [-out ../../docs] measure, and write benchmarks.md, .svg and .json
 //	bench tables benchmarks.json                              print all figures of a run
-//	bench compare before.json after.json                      what changed from one run to another
+//	bench compare before.json after.json                      changes from one run to another
 //
-// A run starts itself for what needs a process of its own, as `bench crowd` and `bench hosts`.
+// A run starts itself for the parts that need a process of their own, as `bench crowd` and `bench hosts`.
 package main
 
 import (

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// shortRounds and shortDuration are those of a short run.
+	// shortRounds and shortDuration are the settings of a short run.
 	shortRounds   = 3
 	shortDuration = 450 * time.Millisecond
 	// harnessDuration is how long the harness measures itself.
 	harnessDuration = 200 * time.Millisecond
-	// crowdDuration is how much longer the loads of a crowd take than those of a cell: there are few of them.
+	// crowdDuration is the ratio between the loads of a crowd and of a cell: there are few crowds.
 	crowdDuration = 2
 	// profiledBytes is how many bytes are allocated between two that the profile of memory shows.
 	profiledBytes = 8 << 10
 )
 
-// config is what the flags say.
+// config has the values of the flags.
 type config struct {
 	short                   bool
 	pattern                 *regexp.Regexp // nil is everything
@@ -48,7 +48,7 @@ func parse(args []string, errs io.Writer) (config, error) {
 	var pattern string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&c.short, "short", false, "only what the targets need, with Pods of 2 kB and fewer rounds; about a minute")
+	flags.BoolVar(&c.short, "short", false, "only the targets, with Pods of 2 kB and fewer rounds; about a minute")
 	flags.StringVar(&pattern, "run", "", "measure only the cells whose names match this regular expression, for example\n"+
 		"'^validate/2kB/8 hooks/8 hosts/(dispatcher|stream limit)/full'; crowds are called 'crowd/10000 sessions/10000 hooks',\n"+
 		"and a cluster beside one that floods 'tenancy/webhook/slow webhook'")
@@ -56,8 +56,8 @@ func parse(args []string, errs io.Writer) (config, error) {
 	flags.IntVar(&c.rounds, "rounds", 0, "how often each cell is measured, in turns with the others (default 5, 3 with -short)")
 	flags.StringVar(&c.out, "out", "", "directory for benchmarks.md, .svg and .json; empty writes none")
 	flags.StringVar(&c.json, "json", "", "file for the results alone, to be compared; empty writes none")
-	flags.StringVar(&c.commit, "commit", "unknown", "what is measured, for the report")
-	flags.StringVar(&c.note, "note", "", "what a reader of the report has to know")
+	flags.StringVar(&c.commit, "commit", "unknown", "the measured commit, for the report")
+	flags.StringVar(&c.note, "note", "", "a note for readers of the report")
 	flags.StringVar(&c.root, "root", "../..", "the repository, in which make benchprograms has built hosts and webhooks of some languages")
 	flags.StringVar(&c.profiles.CPU, "cpuprofile", "", "beginning of the names of files with a profile of each cell")
 	flags.StringVar(&c.profiles.Memory, "memprofile", "", "the same of allocations; see `go tool pprof -base`")
@@ -138,7 +138,7 @@ func failed(run *report.Run) error {
 func (c config) deliver(run *report.Run, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, j := range run.Judge() {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\tbare hosts: %s\t%s\n", j.What, j.Pod, j.Bound, j.Measured, j.Bare, j.Verdict)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\tbare hosts: %s\t%s\n", j.Title, j.Pod, j.Bound, j.Measured, j.Bare, j.Verdict)
 	}
 	if !run.Idle() {
 		fmt.Fprintf(table, "The machine was not idle: other programs kept %.2f processors busy.\n", run.Others)

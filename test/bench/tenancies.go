@@ -12,11 +12,11 @@ import (
 const (
 	// tenancyReviews is how many reviews the measured cluster sends in a round, for a p99 that is not the slowest of few.
 	tenancyReviews = 400
-	// shortTenancyReviews is that of a short run.
+	// shortTenancyReviews is the number of reviews of a short run.
 	shortTenancyReviews = 100
 )
 
-// tenancies measures what a cluster feels of the floods of another.
+// tenancies measures how the floods of a cluster slow another.
 func (c config) tenancies(ctx context.Context, run *report.Run, errs io.Writer) {
 	wanted := func(t report.TenancyCell) bool { return c.pattern == nil || c.pattern.MatchString(t.String()) }
 	if !anyTenancy(wanted) {

@@ -1,6 +1,6 @@
 // Package bare is the least that a host can be: it speaks the host protocol, finds out which call a frame belongs to, and
-// allows. It decodes no review, runs no handler and keeps nothing, so that what is measured with it is the dispatcher and
-// the wire. What hosts made with hostsdk cost beyond it is the SDK's own part.
+// allows. It decodes no review, runs no handler and keeps nothing, so that its figures are the dispatcher's and the
+// wire's. The further cost of hosts made with hostsdk is the SDK's own part.
 package bare
 
 import (
@@ -24,23 +24,23 @@ const (
 	maxOutstanding = 1 << 15
 	// maxFrameBytes is more than any review.
 	maxFrameBytes = 64 << 20
-	// window is that of hosts made with hostsdk.
+	// window is the window of hosts made with hostsdk.
 	window = 4 << 20
 	// maxBatch is how many verdicts are in one frame.
 	maxBatch = 64
 )
 
-// Options say what a host is.
+// Options are the settings of a host.
 type Options struct {
 	// Address is the dispatcher's.
 	Address string
 	// TLS is how it is reached. It is not changed.
 	TLS *tls.Config
-	// Instance names the host; a second one of the same name takes its place.
+	// Instance names the host; a second host of the same name takes its place.
 	Instance string
 	// Hooks are the names of the hooks that it offers.
 	Hooks []string
-	// Stage is that of all of them.
+	// Stage is the stage of all of them.
 	Stage admissionv1.Stage
 	// Ready is called once, when all of them are in rotation.
 	Ready func()
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	return end(ctx, err)
 }
 
-// end is what the end of a stream means.
+// end returns the meaning of the end of a stream.
 func end(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil //nolint:nilerr // the end that was asked for
@@ -136,7 +136,7 @@ func (s *session) next() error {
 	return s.answer()
 }
 
-// answer permits what the calls ask, in as few frames as there can be.
+// answer permits the calls, in as few frames as there can be.
 func (s *session) answer() error {
 	s.verdicts = s.verdicts[:0]
 	for _, c := range s.calls {
@@ -183,7 +183,7 @@ func (s *session) control(raw []byte) error {
 			s.partial = partial{}
 		}
 	}
-	return nil // what was answered needs no cancelling; a host that answers at once has nothing to drain
+	return nil // an answered call needs no cancelling; a host that answers at once has nothing to drain
 }
 
 // welcomed looks whether all hooks are in rotation.

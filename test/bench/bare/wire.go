@@ -11,7 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
-var errFrame = errors.New("a frame is not what the contract says")
+var errFrame = errors.New("a frame breaks the contract")
 
 // call is a review that has to be answered.
 type call struct {
@@ -19,7 +19,7 @@ type call struct {
 	hooks int
 }
 
-// verdict is what ends one call of one hook.
+// verdict ends one call of one hook.
 type verdict struct {
 	call uint64
 	hook int

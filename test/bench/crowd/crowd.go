@@ -32,11 +32,11 @@ const (
 	collections = 8
 )
 
-// Options say what is measured.
+// Options are the settings of a measurement.
 type Options struct {
 	// Sessions is how many hosts there are, each with one hook.
 	Sessions int
-	// Hooks is how many hooks are configured. Each is served by one of the hosts at least if there are as many.
+	// Hooks is the number of configured hooks. Each is served by at least one host if there are as many.
 	Hooks int
 	// Duration is how long each load of reviews takes, in all its rounds together.
 	Duration time.Duration
@@ -44,7 +44,7 @@ type Options struct {
 	Rounds int
 	// HeapProfile gets the heap as it is when all are connected; nil is nobody.
 	HeapProfile io.Writer
-	// RestProfile gets what the processors do while nobody asks anything; nil is nobody.
+	// RestProfile gets the CPU profile of an idle mesh; nil writes none.
 	RestProfile io.Writer
 	// Hosts starts the hosts, and returns once all are in rotation.
 	Hosts func(ctx context.Context, o HostOptions) (StopHosts, error)
@@ -67,7 +67,7 @@ func Measure(ctx context.Context, o Options) (report.Crowd, error) {
 	return c.shown, errors.Join(err, m.Close())
 }
 
-// crowd is one that is measured.
+// crowd is a crowd under measurement.
 type crowd struct {
 	options Options
 	mesh    *mesh.Mesh
@@ -91,7 +91,7 @@ func (c *crowd) measure(ctx context.Context, keys *pki.PKI) error {
 	return errors.Join(err, err2)
 }
 
-// connected is what is measured while all are there.
+// connected measures while all hosts are connected.
 func (c *crowd) connected(ctx context.Context) error {
 	if c.options.HeapProfile != nil {
 		if err := pprof.Lookup("heap").WriteTo(c.options.HeapProfile, 0); err != nil {
@@ -125,7 +125,7 @@ func (c *crowd) rest(ctx context.Context) (float64, error) {
 	}
 }
 
-// memory divides what came with the sessions.
+// memory divides the added memory by the number of sessions.
 func (c *crowd) memory(before, after usage) {
 	n := float64(c.options.Sessions)
 	c.shown.Heap = (after.heap - before.heap) / n
@@ -134,10 +134,10 @@ func (c *crowd) memory(before, after usage) {
 	c.shown.Goroutines = (after.goroutines - before.goroutines) / n
 }
 
-// usage is what a process holds, in bytes.
+// usage is the memory of a process, in bytes.
 type usage struct{ heap, live, stacks, goroutines float64 }
 
-// inUse is what this process holds.
+// inUse returns the memory of this process.
 func inUse() usage {
 	for range collections {
 		runtime.GC()

@@ -33,7 +33,7 @@ const (
 // StopHosts ends hosts, and says how many sessions were lost before.
 type StopHosts func() (lost int, err error)
 
-// HostOptions are what the process of the hosts is told.
+// HostOptions are the settings of the process of the hosts.
 type HostOptions struct {
 	// Address is the dispatcher's, Keys how it is reached.
 	Address string     `json:"address"`
@@ -63,7 +63,7 @@ func ServeHosts(ctx context.Context, in io.Reader, out io.Writer) error {
 	return errors.Join(err, err2, said.Encode(lost))
 }
 
-// hosts are those of one process.
+// hosts are the hosts of one process.
 type hosts struct {
 	options HostOptions
 	tls     *tls.Config
@@ -176,7 +176,7 @@ func Elsewhere(program string, args ...string) func(ctx context.Context, o HostO
 	}
 }
 
-// process is that of the hosts.
+// process is the process of the hosts.
 type process struct {
 	command *exec.Cmd
 	in      io.WriteCloser
@@ -215,7 +215,7 @@ func (p *process) stop() (lost int, err error) {
 	return lost, nil
 }
 
-// tail keeps the end of what a process said.
+// tail keeps the end of a process's output.
 type tail struct {
 	mu   sync.Mutex
 	said []byte
@@ -233,7 +233,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept.
+// String returns the kept output.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package languages runs the programs that the speed of each language is measured with, each in a process of its own: the host of
-// examples/imagepolicy*, which is what its page leads to, and the same policy as a webhook in the framework that is usual in the language.
+// examples/imagepolicy*, to which its page leads, and the same policy as a webhook in the framework that is usual in the language.
 //
-// `make benchprograms` builds them. They are not built here, so that a run measures what is there, and says what is missing.
+// `make benchprograms` builds them. They are not built here, so that a run measures the present programs, and names the missing ones.
 package languages
 
 import (
@@ -46,8 +46,8 @@ func commands(language string) map[report.Contender][]string {
 	return nil
 }
 
-// Built are the languages whose programs are there, in the order of tables. root is the root of the repository. missing says in a line for
-// each of the others what it lacks.
+// Built are the languages whose programs are there, in the order of tables. root is the root of the repository. missing has a line for
+// each of the others with its missing parts.
 func Built(root string) (built, missing []string) {
 	for _, language := range scenario.Languages() {
 		if err := lacks(root, language); err != nil {

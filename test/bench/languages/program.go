@@ -30,11 +30,11 @@ const (
 	said = 2 << 10
 )
 
-// Options say what is started.
+// Options are the settings of a program.
 type Options struct {
 	// Root is the root of the repository.
 	Root string
-	// Scenario is one of scenario.Policy.
+	// Scenario is a scenario of scenario.Policy.
 	Scenario scenario.Scenario
 	// Contender is which of the programs of its language.
 	Contender report.Contender
@@ -171,7 +171,7 @@ func (p *Program) ready(ctx context.Context) error {
 
 func (p *Program) logFile() string { return filepath.Join(p.directory, "log") }
 
-// log is the end of what the program said.
+// log is the end of the program's output.
 func (p *Program) log() []byte {
 	text, _ := os.ReadFile(p.logFile()) // without it nothing was said
 	return text[max(0, len(text)-said):]

@@ -1,5 +1,4 @@
-// Package limits is what nothing can be faster than: the same bytes over the same kinds of connections, without reading
-// them.
+// Package limits is the upper bound of the speed: the same bytes over the same kinds of connections, without reading them.
 //
 // [Streams] is the limit of the fan-out: a frame with the encoded review to each host over a gRPC stream, and an answer of
 // a verdict's size. [RoundTrip] is the limit of the JSON edge.
@@ -24,15 +23,15 @@ import (
 )
 
 const (
-	// verdictBytes is what the frame of a permission takes.
+	// verdictBytes is the size of the frame of a permission.
 	verdictBytes = 24
 	// maxFrameBytes is more than any review.
 	maxFrameBytes = 64 << 20
-	// window is that of hosts made with hostsdk: with gRPC's own, frames would wait for it.
+	// window is the window of hosts made with hostsdk: with gRPC's own, frames would wait for it.
 	window = 4 << 20
 	// maxPending is how many frames may be unanswered on a stream: more than there are callers at a time.
 	maxPending = 4096
-	// method is the one of the echo service.
+	// method is the method of the echo service.
 	method = "/bench.Echo/Connect"
 )
 
@@ -143,11 +142,11 @@ type stream struct {
 
 	pending chan chan<- error
 
-	mu     sync.Mutex // sending: the order of frames is that of pending
+	mu     sync.Mutex // sending: pending has the order of frames
 	closed error
 }
 
-// send sends a frame; what comes of it goes to answer, which has room.
+// send sends a frame; its result goes to answer, which has room.
 func (s *stream) send(frame mem.BufferSlice, answer chan<- error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *stream) read() error {
 	}
 }
 
-// end tells everybody who waits, and returns what the host is told.
+// end passes an error to every waiting sender, and returns the host's error.
 func (s *stream) end(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

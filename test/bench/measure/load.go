@@ -22,7 +22,7 @@ var errOverrun = errors.New("measure: reviews come faster than they are judged")
 
 // closed is a load of callers who send the next review when the last is answered.
 type closed struct {
-	ctx       context.Context // that of the one run
+	ctx       context.Context // of the one run
 	review    Review
 	how       Load
 	latencies [][]time.Duration // of each caller
@@ -62,7 +62,7 @@ func (c *closed) run() ([]time.Duration, error) {
 
 // open is a load that comes at a rate.
 type open struct {
-	ctx       context.Context // that of the one run
+	ctx       context.Context // of the one run
 	cancel    context.CancelCauseFunc
 	review    Review
 	how       Load
@@ -90,8 +90,8 @@ func newOpen(ctx context.Context, review Review, how Load) *open {
 	return o
 }
 
-// work judges what is sent. A latency counts from the moment when the review was sent out, not from when a worker took it
-// up.
+// work judges the sent reviews. A latency counts from the moment when the review was sent out, not from when a worker
+// took it up.
 func (o *open) work() {
 	for s := range o.sent {
 		if err := o.review(o.ctx); err != nil {
@@ -112,7 +112,7 @@ func (o *open) run() ([]time.Duration, error) {
 	return o.latencies, context.Cause(o.ctx)
 }
 
-// send sends the reviews out at their times. One that is late goes at once, so that the rate holds.
+// send sends the reviews out at their times. A late review goes at once, so that the rate holds.
 func (o *open) send() error {
 	begun := time.Now()
 	for i := range o.latencies {

@@ -13,13 +13,13 @@ import (
 // ticksPerSecond is the unit of /proc/stat, which is the same on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// Machine reads what the processors of this machine do beside this process.
+// Machine reads the load of this machine's processors beside this process.
 type Machine struct {
 	at         time.Time
 	busy, mine time.Duration
 }
 
-// NewMachine begins to look; what happens before does not count. A system without /proc shows nothing.
+// NewMachine begins to look; earlier load does not count. A system without /proc shows nothing.
 func NewMachine() *Machine {
 	m := &Machine{at: time.Now()}
 	m.busy, m.mine = busyTime(), ownTime()
@@ -50,7 +50,7 @@ func LoadAverage() float64 {
 	return one
 }
 
-// busyTime is what all processors have worked since the machine started; 0 where the system does not say.
+// busyTime is the time that all processors have worked since the machine started; 0 where the system does not say.
 func busyTime() time.Duration {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -76,10 +76,10 @@ func busy(fields []string) time.Duration {
 // Own is the time of processors that this process has used.
 func Own() time.Duration { return used(syscall.RUSAGE_SELF) }
 
-// ownTime is what this process has worked, and those that it started and waited for.
+// ownTime is the processor time of this process and of its children that it waited for.
 func ownTime() time.Duration { return Own() + used(syscall.RUSAGE_CHILDREN) }
 
-// used is what some processes have worked.
+// used is the processor time of some processes.
 func used(who int) time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(who, &r); err != nil {

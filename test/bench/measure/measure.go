@@ -1,7 +1,7 @@
-// Package measure puts a load on something that judges reviews, and says what a review took: time, processor and memory.
+// Package measure puts a load on something that judges reviews, and measures a review: time, processor and memory.
 //
-// Both ends of every connection run in this process, so that processor and memory are those of both together. A [Run]
-// measures the whole process: one runs at a time, with nothing else beside it.
+// Both ends of every connection run in this process, so that processor and memory count both together. A [Run] measures
+// the whole process: one runs at a time, with nothing else beside it.
 package measure
 
 import (
@@ -29,7 +29,7 @@ type Load struct {
 	Least int
 }
 
-// Sample is what one load showed.
+// Sample has the figures of one load.
 type Sample struct {
 	// Reviews is how many were judged.
 	Reviews int `json:"reviews"`
@@ -47,7 +47,8 @@ type Sample struct {
 	AllocBytes float64 `json:"allocBytes"`
 	// CPU is the time of processors for a review, system and user, in microseconds.
 	CPU float64 `json:"cpu"`
-	// ProcessCPU is that of the process of the host or the webhook alone, if it is not this one. Whoever runs the load fills it.
+	// ProcessCPU is the processor time of the host's or the webhook's process alone, if it is another one. The runner of the
+	// load fills it.
 	ProcessCPU float64 `json:"processCPU,omitempty"`
 	// Calls is how many calls of hooks a review cost, as the hooks counted them. Whoever runs the load fills it.
 	Calls float64 `json:"calls,omitempty"`
@@ -55,7 +56,7 @@ type Sample struct {
 
 // load is one load that is ready to run: its memory is there, and its goroutines wait, so that neither is measured.
 type load interface {
-	// run sends the reviews and returns what each took. It is called once.
+	// run sends the reviews and returns the time of each. It is called once.
 	run() ([]time.Duration, error)
 }
 
@@ -72,7 +73,7 @@ func Run(ctx context.Context, review Review, how Load) (Sample, error) {
 	} else {
 		ready = newClosed(ctx, review, how)
 	}
-	runtime.GC() // of what was measured before
+	runtime.GC() // of earlier measurements
 	before, err := spent()
 	latencies, failed := ready.run()
 	after, err2 := spent()
@@ -82,7 +83,7 @@ func Run(ctx context.Context, review Review, how Load) (Sample, error) {
 	return newSample(how, after.since(before), latencies)
 }
 
-// newSample folds what a load showed.
+// newSample folds the figures of a load.
 func newSample(how Load, cost usage, all []time.Duration) (Sample, error) {
 	slices.Sort(all)
 	n := float64(len(all))
@@ -96,8 +97,8 @@ func newSample(how Load, cost usage, all []time.Duration) (Sample, error) {
 	}, nil
 }
 
-// Search finds the number of callers, of 2, 4, 8 and so on up to most, with which the throughput is best, and what that
-// throughput is. It is the least number that comes near the best: with more callers than there is work for, times only
+// Search finds the number of callers, of 2, 4, 8 and so on up to most, with which the throughput is best, and this
+// throughput. It is the least number that comes near the best: with more callers than there is work for, times only
 // grow. Each number is tried for the duration; all of them, since one try is too short to end a search.
 func Search(ctx context.Context, review Review, most int, duration time.Duration) (callers int, throughput float64, err error) {
 	var tried []Sample
@@ -116,6 +117,6 @@ func Search(ctx context.Context, review Review, most int, duration time.Duration
 const (
 	// leastCallers is the number of callers that a search begins with.
 	leastCallers = 2
-	// worth is by what part more callers have to raise the throughput.
+	// worth is the part by which more callers have to raise the throughput.
 	worth = 0.03
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// usage is what the process has spent.
+// usage has the times and the memory that the process has used.
 type usage struct {
 	at            time.Time
 	wall, cpu     time.Duration
@@ -26,7 +26,7 @@ func spent() (usage, error) {
 	return usage{at: time.Now(), cpu: cpu, allocs: m.Mallocs, bytes: m.TotalAlloc}, nil
 }
 
-// since is what was spent between two readings.
+// since returns the use between two readings.
 func (u usage) since(before usage) usage {
 	return usage{
 		wall: u.at.Sub(before.at), cpu: u.cpu - before.cpu,

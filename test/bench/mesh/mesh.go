@@ -43,7 +43,7 @@ type Hosts int
 const (
 	// SDK hosts are made with hostsdk, which decodes reviews and runs handlers.
 	SDK Hosts = iota
-	// Bare hosts answer without looking: what is left is the dispatcher.
+	// Bare hosts answer without looking, which leaves the dispatcher's own time.
 	Bare
 	// Elsewhere are hosts that others start.
 	Elsewhere
@@ -53,29 +53,29 @@ const (
 	Adapted
 )
 
-// Observation is what is kept of each review, beside metrics.
+// Observation is the record of each review, beside metrics.
 type Observation int
 
-// What is kept of reviews.
+// The records of reviews.
 const (
-	// Records are what `portcullis analyze` reads, and the log lines of slow reviews.
+	// Records are the latency records of `portcullis analyze`, and the log lines of slow reviews.
 	Records Observation = iota
 	// NoRecords is nothing.
 	NoRecords
 	// RecordsAndTraces are Records, and the spans of one review in a hundred, here and in the hosts. They are made, batched and
-	// dropped: what a collector costs is not counted.
+	// dropped: the cost of a collector is not counted.
 	RecordsAndTraces
 )
 
-// Options say what is started.
+// Options are the settings of a mesh.
 type Options struct {
-	// Scenario is what is reviewed.
+	// Scenario is the scenario of the reviews.
 	Scenario scenario.Scenario
 	// Keys are the certificates of the run.
 	Keys *pki.PKI
-	// Hosts is who serves the hooks. Only those of the SDK wait and patch.
+	// Hosts serve the hooks. Only hosts of the SDK wait and patch.
 	Hosts Hosts
-	// Observation is what is kept of reviews.
+	// Observation is the record of each review.
 	Observation Observation
 }
 
@@ -100,7 +100,7 @@ type Mesh struct {
 	traces     *traces   // nil without
 
 	running   errgroup.Group
-	stop      context.CancelFunc // of what is beside the hosts
+	stop      context.CancelFunc // of the parts beside the hosts
 	hosts     errgroup.Group
 	stopHosts context.CancelFunc
 }
@@ -143,7 +143,7 @@ func (m *Mesh) stage() admissionv1.Stage {
 	return admissionv1.Stage_STAGE_VALIDATE
 }
 
-// workload makes what is reviewed.
+// workload makes the reviews.
 func (m *Mesh) workload() error {
 	request, err := m.scenario.Request()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
 
-// webhooks is an ordinary webhook for all hooks, which parses nothing: the rest is what is measured. It is served over HTTPS for the
+// webhooks is an ordinary webhook for all hooks, which parses nothing: only the rest is measured. It is served over HTTPS for the
 // dispatcher, or over a unix socket for hosts.
 type webhooks struct {
 	calls     *atomic.Int64

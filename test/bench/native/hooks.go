@@ -17,7 +17,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
 
-// The answer of a hook, around the uid of the request, and what one that patches says before its patch in base64.
+// The answer of a hook, around the uid of the request, and the start of a patching hook's answer before its patch in
+// base64.
 const (
 	answerHead  = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"`
 	answerTail  = `","allowed":true}}`
@@ -56,7 +57,7 @@ func (h *hooks) client(hook int) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: h.authority}
 }
 
-// tail is what a hook answers behind the uid.
+// tail is the answer of a hook behind the uid.
 func tail(s scenario.Scenario, hook int) string {
 	if patch := s.Patch(hook); len(patch) > 0 {
 		return answerPatch + base64.StdEncoding.EncodeToString(patch) + patchTail
@@ -65,7 +66,7 @@ func tail(s scenario.Scenario, hook int) string {
 }
 
 // ServeHTTP implements http.Handler: it reads the review, looks for the uid that the answer has to carry, and allows. It
-// parses nothing, which no real hook can afford: what is measured is kube-apiserver's own part.
+// parses nothing, which no real hook can afford: the figures are kube-apiserver's own part.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := https.ReadAll(r)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package native is what users have today: kube-apiserver's own webhook admission, the plugins of k8s.io/apiserver, calling
-// webhooks over HTTPS that allow everything.
+// Package native is the present alternative of users: kube-apiserver's own webhook admission, the plugins of
+// k8s.io/apiserver, calling webhooks over HTTPS that allow everything.
 //
-// The object is decoded once, before the measurement, as it is in an API server before admission; what a review costs is
-// what the plugins do with it: matching, one conversion and one encoding for each hook, the calls, and the reading of the
-// answers.
+// The object is decoded once, before the measurement, as it is in an API server before admission; the cost of a review is
+// the plugins' work: matching, one conversion and one encoding for each hook, the calls, and the reading of the answers.
 package native
 
 import (
@@ -25,7 +24,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/klog/v2" //nolint:depguard // what the plugins log with
+	"k8s.io/klog/v2" //nolint:depguard // the plugins log with it
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/portcullis-mesh/portcullis/test/bench/pki"
@@ -65,7 +64,7 @@ func Start(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Native, er
 	return n, nil
 }
 
-// decode makes of the Pod what an API server has in its hands.
+// decode decodes the Pod as an API server has it.
 func decode(s scenario.Scenario) (runtime.Object, error) {
 	pod, err := s.Pod()
 	if err != nil {
@@ -79,7 +78,7 @@ func decode(s scenario.Scenario) (runtime.Object, error) {
 	return object, nil
 }
 
-// objectInterfaces are what the plugins know of objects: the types of Kubernetes.
+// objectInterfaces are the plugins' knowledge of objects: the types of Kubernetes.
 func objectInterfaces() admission.ObjectInterfaces {
 	scheme := legacyscheme.Scheme
 	known := runtime.NewEquivalentResourceRegistry()
@@ -113,7 +112,7 @@ func (n *Native) startPlugins() error {
 	return nil
 }
 
-// stored is what the API server's storage holds.
+// stored are the objects in the API server's storage.
 func (n *Native) stored() []runtime.Object {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: scenario.Namespace, Labels: map[string]string{corev1.LabelMetadataName: scenario.Namespace},
@@ -129,8 +128,8 @@ func (n *Native) stored() []runtime.Object {
 	return all
 }
 
-// Review admits the Pod. Where hooks patch it, it is a copy, since the plugins change what they are given; an API server
-// has an object of its own for each request.
+// Review admits the Pod. Where hooks patch it, it is a copy, since the plugins change their objects; an API server has
+// an object of its own for each request.
 func (n *Native) Review(ctx context.Context) error {
 	object := n.object
 	if n.scenario.Patching > 0 {
@@ -165,7 +164,7 @@ func silence() {
 	_ = flags.Set("stderrthreshold", "FATAL")
 }
 
-// wiring gives the plugins what kube-apiserver gives them.
+// wiring gives the plugins the same parts as kube-apiserver.
 type wiring struct {
 	client    kubernetes.Interface
 	informers informers.SharedInformerFactory

@@ -30,7 +30,7 @@ type PKI struct {
 	serverFiles    certs.Pair
 }
 
-// Client is what a client in another process needs, in PEM. The key is a secret of the run.
+// Client has the credentials of a client in another process, in PEM. The key is a secret of the run.
 type Client struct {
 	Authority []byte `json:"authority"`
 	Cert      []byte `json:"cert"`
@@ -64,7 +64,7 @@ func New() (*PKI, error) {
 // Authority is the certificate that servers are verified by, in PEM.
 func (p *PKI) Authority() []byte { return p.authority }
 
-// Files are what a client in another process needs.
+// Files are the credentials of a client in another process.
 func (p *PKI) Files() Client { return p.files }
 
 // Write writes everything into a directory, for programs that read PEM files: ca.crt, tls.crt and tls.key of the client, server.crt and

@@ -9,9 +9,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/measure"
 )
 
-// Compare writes what changed from one run to another: of Portcullis every figure, as the ratio of the new median to the
-// old one. Machines and their other load differ between runs, so that each round is first divided by that of
-// kube-apiserver in the same scenario, where there is one: what is left is the change of Portcullis.
+// Compare writes the changes from one run to another: for every figure of Portcullis, the ratio of the new median to the
+// old one. Machines and their other load differ between runs, so that each round is first divided by kube-apiserver's
+// round in the same scenario, where there is one. The rest is the change of Portcullis.
 func Compare(w io.Writer, before, after *Run) error {
 	c := &comparison{before: before.index(), after: after.index()}
 	fmt.Fprintf(&c.text, `%s -> %s: new median / old median, both relative to kube-apiserver in their own run where it was measured.
@@ -64,7 +64,7 @@ func (c *comparison) row(cell Cell) bool {
 	return true
 }
 
-// change is how a metric changed, with its noise and what it means.
+// change describes the change of a metric, with its noise and its meaning.
 func (c *comparison) change(cell Cell, m Metric) string {
 	base := cell
 	base.Contender = Native
@@ -90,7 +90,7 @@ func divisible(m Metric, rounds ...[]measure.Sample) bool {
 	return true
 }
 
-// mark says what a change means.
+// mark names the meaning of a change.
 func mark(m Metric, change, noise float64) string {
 	switch {
 	case math.IsNaN(change):

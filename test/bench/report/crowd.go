@@ -24,7 +24,7 @@ func parseCrowd(name string) (s CrowdSize, ok bool) {
 	return s, err == nil
 }
 
-// Crowd is what one dispatcher showed that had many sessions, with their hosts in another process. Its processors were
+// Crowd is the result of one dispatcher with many sessions, with their hosts in another process. Its processors were
 // shared with the hosts'.
 type Crowd struct {
 	CrowdSize
@@ -32,7 +32,7 @@ type Crowd struct {
 	// Connect is how long it took until all of them were in rotation, handshakes included.
 	Connect time.Duration `json:"connect"`
 	// Heap and Stacks are the memory in use in the dispatcher's process for a session, in bytes, after garbage was
-	// collected and without what the process used before they came. Live is the part of Heap that is objects, the rest is
+	// collected and without the process's memory before they came. Live is the part of Heap that is objects, the rest is
 	// room beside them.
 	Heap   float64 `json:"heap"`
 	Live   float64 `json:"live"`

@@ -11,7 +11,7 @@ var errNotMeasured = errors.New("not measured")
 
 // Failure is a cell or a crowd that could not be measured. Everything else stands.
 type Failure struct {
-	// Name is that of the cell or the crowd.
+	// Name is the name of the cell or the crowd.
 	Name string `json:"name"`
 	// Why is the error.
 	Why string `json:"why"`
@@ -27,7 +27,7 @@ func (r *Run) failure(name string) error {
 	return errNotMeasured
 }
 
-// rounds are those of a cell.
+// rounds are the rounds of a cell.
 func (r *Run) rounds(c Cell) ([]measure.Sample, error) {
 	if rounds := r.index()[c]; len(rounds) > 0 {
 		return rounds, nil
@@ -35,7 +35,7 @@ func (r *Run) rounds(c Cell) ([]measure.Sample, error) {
 	return nil, r.failure(c.String())
 }
 
-// crowd is one of such a size.
+// crowd returns a crowd of such a size.
 func (r *Run) crowd(such func(CrowdSize) bool) (Crowd, error) {
 	for _, c := range r.Crowds {
 		if such(c.CrowdSize) {
@@ -50,7 +50,7 @@ func (r *Run) crowd(such func(CrowdSize) bool) (Crowd, error) {
 	return Crowd{}, errNotMeasured
 }
 
-// worse is the error that says more: one of something that failed, before one of something that nobody tried.
+// worse returns the more telling error: a failed measurement before a measurement that was not tried.
 func worse(a, b error) error {
 	if a == nil || errors.Is(a, errNotMeasured) && b != nil {
 		return b

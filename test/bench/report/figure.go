@@ -8,9 +8,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/measure"
 )
 
-// Figure is what the rounds of a measurement say together.
+// Figure sums up the rounds of a measurement.
 type Figure struct {
-	// Median is that of the rounds, Least and Most are the ends.
+	// Median is the median of the rounds, Least and Most are the ends.
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
 	Most   float64 `json:"most"`
@@ -110,9 +110,8 @@ func allocs(s measure.Sample) float64     { return s.Allocs }
 func calls(s measure.Sample) float64      { return s.Calls }
 func processCPU(s measure.Sample) float64 { return s.ProcessCPU }
 
-// limitOf are the rounds of what a contender is held to: the dispatcher to the streams, the bridge to one round trip and
-// then the streams; nothing for anybody else. Mutating hooks are held to the same streams as validating ones, asked all at
-// once.
+// limitOf returns the rounds of a contender's limit: the streams for the dispatcher, one round trip and then the streams
+// for the bridge; nothing for the others. Mutating hooks have the same limit as validating ones, asked all at once.
 func (x index) limitOf(c Cell) []measure.Sample {
 	c.Stage = "validate"
 	streams, trip := c, c
@@ -127,7 +126,7 @@ func (x index) limitOf(c Cell) []measure.Sample {
 	return nil
 }
 
-// sums are what two things cost that are done one after the other, in each round; nil when one of them was not measured.
+// sums adds the costs of two tasks that are done one after the other, in each round; nil when either was not measured.
 func sums(a, b []measure.Sample) []measure.Sample {
 	var all []measure.Sample
 	for i := range min(len(a), len(b)) {
@@ -136,7 +135,7 @@ func sums(a, b []measure.Sample) []measure.Sample {
 	return all
 }
 
-// sum is what two things cost that are done one after the other.
+// sum adds the costs of two tasks that are done one after the other.
 func sum(a, b measure.Sample) measure.Sample {
 	return measure.Sample{
 		Throughput: 1 / (1/a.Throughput + 1/b.Throughput),

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// timesFramework is how many reviews a host has to answer for each of a webhook with the same time of processors, and timesBare how many
-	// times that of a bare host one may take that looks at nothing either.
+	// timesFramework bounds the reviews of a host by the reviews of a webhook with the same processor time. timesBare bounds its time by the
+	// time of a bare host that looks at nothing either.
 	timesFramework, timesBare = 5, 1.3
 	// busy is how many reviews are in flight where these are judged.
 	busy = 64
 )
 
-// frameworks are what webhooks are usually written with in a language.
+// frameworks are the usual frameworks for webhooks in a language.
 func frameworks() map[string]string {
 	return map[string]string{
 		"go": "controller-runtime", "python": "FastAPI, uvicorn", "typescript": "Fastify", "java": "Spring Boot, Tomcat", "rust": "axum, rustls",
@@ -30,14 +30,14 @@ func spoken(language string, deleting bool, load Load) sized {
 	}
 }
 
-// languageTargets say what the hosts of each language cost.
+// languageTargets bound the cost of the hosts of each language.
 func languageTargets(sizes []int) []target {
 	var all []target
 	for _, deleting := range []bool{false, true} {
 		for _, l := range scenario.Languages() {
 			cell := spoken(l, deleting, InFlight(busy))
 			all = append(all, target{
-				what: fmt.Sprintf("host in %s that %s, %s: reviews per CPU second of its process, times those of a webhook with %s",
+				title: fmt.Sprintf("host in %s that %s, %s: reviews per CPU second of its process, times those of a webhook with %s",
 					l, looks(deleting), InFlight(busy), frameworks()[l]),
 				bound: timesFramework, least: true, sizes: sizes, of: onlyDispatcher(compared(cell.of(Framework), cell.of(Host), processCPU)),
 			})
@@ -45,12 +45,12 @@ func languageTargets(sizes []int) []target {
 	}
 	cell := spoken("go", true, InFlight(busy))
 	return append(all, target{
-		what:  fmt.Sprintf("host made with the Go SDK that looks at no Pod, %s: CPU of its process, times that of a bare host", InFlight(busy)),
+		title: fmt.Sprintf("host made with the Go SDK that looks at no Pod, %s: CPU of its process, times that of a bare host", InFlight(busy)),
 		bound: timesBare, sizes: sizes, of: onlyDispatcher(compared(cell.of(Host), cell.of(Bare), processCPU)),
 	})
 }
 
-// looks says what the policy does with a Pod.
+// looks describes the policy's work on a Pod.
 func looks(deleting bool) string {
 	if deleting {
 		return "looks at no Pod"
@@ -84,7 +84,7 @@ and a webhook parses it with the review, except in Go and Rust, whose types leav
 	}
 }
 
-// bareTitle is that of the column that only Go has.
+// bareTitle is the title of the column that only Go has.
 func bareTitle(language string) string {
 	if language == "go" {
 		return " of a bare host |"
@@ -107,7 +107,7 @@ func (p *page) spoken(language string) []string {
 	return rows
 }
 
-// spokenRow is one of them; empty if it was not measured.
+// spokenRow is the row of a language; empty if it was not measured.
 func (p *page) spokenRow(language string, cell sized, bytes int) string {
 	rounds := func(who Contender) []measure.Sample { return p.index[cell(bytes, who)] }
 	median := func(who Contender, of func(measure.Sample) float64) string {

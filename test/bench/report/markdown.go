@@ -11,8 +11,8 @@ import (
 // quiet is how many processors other programs may keep busy before the report says that the machine was not idle.
 const quiet = 0.1
 
-// Markdown writes the run as a page: the setup, the targets, the figures of validating hooks, and those of each language. plot is the
-// address of the plot beside it. [Run.Tables] writes all figures.
+// Markdown writes the run as a page: the setup, the targets, the figures of validating hooks, and the figures of each language. plot
+// is the address of the plot beside it. [Run.Tables] writes all figures.
 func (r *Run) Markdown(w io.Writer, plot string) error {
 	p := &page{run: r, index: r.index()}
 	p.linef("# Benchmarks\n")
@@ -79,10 +79,10 @@ func (p *page) targets() {
 	for i := 0; i < len(judged); {
 		first := judged[i]
 		cells := map[string]string{}
-		for ; i < len(judged) && judged[i].What == first.What; i++ {
+		for ; i < len(judged) && judged[i].Title == first.Title; i++ {
 			cells[judged[i].Pod] = fmt.Sprintf("%s %s", judged[i].Measured, judged[i].Verdict)
 		}
-		p.linef("| %s | %s | %s | %s |", first.What, first.Bound, cells[small], cells[medium])
+		p.linef("| %s | %s | %s | %s |", first.Title, first.Bound, cells[small], cells[medium])
 	}
 	p.linef("")
 }

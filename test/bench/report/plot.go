@@ -23,7 +23,7 @@ func plotted() []Contender {
 	return slices.DeleteFunc(Contenders(), func(who Contender) bool { return colours()[who] == "" })
 }
 
-// colours are those of the contenders in the plot; the limits are pale.
+// colours are the colours of the contenders in the plot; the limits are pale.
 func colours() map[Contender]string {
 	return map[Contender]string{
 		Native: "#b0413e", Bridge: "#3e7cb0", Dispatcher: "#1f4e79", Bare: "#6a8f5a", Streams: "#b9c7d5", RoundTrip: "#d9d9d9",
@@ -56,7 +56,7 @@ type chart struct {
 	svg      strings.Builder
 }
 
-// newChart takes what is shown out of a run.
+// newChart takes the figures of the plot out of a run.
 func newChart(r *Run) *chart {
 	c := &chart{values: map[Cell]float64{}, from: math.Inf(1), to: math.Inf(-1)}
 	for _, s := range r.scenarios() {

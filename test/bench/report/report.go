@@ -1,4 +1,4 @@
-// Package report makes documents of what was measured: a table in Markdown, a plot in SVG, JSON for machines, and the
+// Package report makes documents of a measurement: a table in Markdown, a plot in SVG, JSON for machines, and the
 // comparison of two runs. It is pure: samples in, text out.
 package report
 
@@ -81,7 +81,7 @@ func InFlights() []Load { return []Load{InFlight(1), InFlight(8), InFlight(64)} 
 // Loads are all, in the order in which they are measured: a tenth is known when the full load is.
 func Loads() []Load { return append([]Load{Full, Tenth, Alone, Steady}, InFlights()...) }
 
-// Cell is what is measured. It is comparable.
+// Cell is one measured combination. It is comparable.
 type Cell struct {
 	scenario.Scenario
 
@@ -92,7 +92,7 @@ type Cell struct {
 // String names the cell, as "validate/2kB/8 hooks/1 host/dispatcher/full".
 func (c Cell) String() string { return fmt.Sprintf("%s/%s/%s", c.Scenario, c.Contender, c.Load) }
 
-// Result is what the rounds of one cell showed.
+// Result has the figures of the rounds of one cell.
 type Result struct {
 	Cell
 
@@ -117,13 +117,13 @@ func (r Result) Line() string {
 
 // Run is everything that one run showed.
 type Run struct {
-	// Commit is what was measured.
+	// Commit is the measured commit.
 	Commit string `json:"commit"`
 	// Go is the version of the compiler, CPUs the number of processors, Processor their name.
 	Go        string `json:"go"`
 	CPUs      int    `json:"cpus"`
 	Processor string `json:"processor,omitempty"`
-	// Note says what a reader has to know.
+	// Note is a note for readers.
 	Note string `json:"note,omitempty"`
 	// LoadAverage is the machine's before the run, and Others how many processors other programs kept busy during it.
 	LoadAverage float64 `json:"loadAverage"`
@@ -131,7 +131,7 @@ type Run struct {
 	// Duration is how long each cell was measured at least, in seconds, and Rounds in how many turns.
 	Duration float64 `json:"duration"`
 	Rounds   int     `json:"rounds"`
-	// Harness is what a review costs that does nothing.
+	// Harness is the cost of a review that does nothing.
 	Harness measure.Sample `json:"harness"`
 	// Results are all measurements.
 	Results []Result `json:"results"`
@@ -139,7 +139,7 @@ type Run struct {
 	Crowds []Crowd `json:"crowds,omitempty"`
 	// Tenancies are clusters whose neighbour floods.
 	Tenancies []Tenancy `json:"tenancies,omitempty"`
-	// Failures are what could not be measured.
+	// Failures are the measurements that failed.
 	Failures []Failure `json:"failures,omitempty"`
 }
 
@@ -153,7 +153,7 @@ func (r *Run) Write(w io.Writer) error {
 	return nil
 }
 
-// Read reads what Write wrote.
+// Read reads the output of Write.
 func Read(from io.Reader) (*Run, error) {
 	r := &Run{}
 	if err := json.NewDecoder(from).Decode(r); err != nil {
@@ -173,7 +173,7 @@ func (r *Run) index() index {
 	return all
 }
 
-// scenarios are those of the run, in order.
+// scenarios are the scenarios of the run, in order.
 func (r *Run) scenarios() []scenario.Scenario {
 	var all []scenario.Scenario
 	seen := map[scenario.Scenario]bool{}
@@ -186,8 +186,7 @@ func (r *Run) scenarios() []scenario.Scenario {
 	return all
 }
 
-// isUsual reports whether a scenario is one of those that everybody is compared in: its hooks allow at once, and there are
-// no others.
+// isUsual reports whether a scenario compares all contenders: its hooks allow at once, and there are no others.
 func isUsual(s scenario.Scenario) bool {
 	return s == scenario.Scenario{Stage: s.Stage, Hooks: s.Hooks, Hosts: s.Hosts, Bytes: s.Bytes}
 }

@@ -299,7 +299,7 @@ func TestMarkdownAndTables(t *testing.T) {
 	holdsOnlyMeasured(t, text.String())
 }
 
-// holdsOnlyMeasured fails the test if text names what usual does not have, or has a number that is none.
+// holdsOnlyMeasured fails the test if text names a scenario that usual lacks, or has a number that is none.
 func holdsOnlyMeasured(t *testing.T, text string) {
 	t.Helper()
 	for _, not := range []string{"Pod of 20kB", "NaN", "%!"} {

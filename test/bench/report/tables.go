@@ -77,7 +77,7 @@ func (p *page) load(load Load) {
 	}
 }
 
-// names are those of the metrics.
+// names are the names of the metrics.
 func names() []string {
 	var all []string
 	for _, m := range Metrics() {
@@ -141,8 +141,8 @@ func callers(rounds []measure.Sample) string {
 	return fmt.Sprint(rounds[0].Callers)
 }
 
-// cells are the figures of a row. Times of a full load and the throughput of others are compared with nothing: they are
-// what the number of callers and the rate make them.
+// cells are the figures of a row. Times of a full load and the throughput of others are compared with nothing: they
+// follow from the number of callers and the rate.
 func (p *page) cells(c Cell, rounds []measure.Sample) string {
 	native := c
 	native.Contender = Native

@@ -19,14 +19,14 @@ const (
 
 // target is a ratio of one run that Portcullis is held to.
 type target struct {
-	// what says it in words.
-	what string
+	// title names the target.
+	title string
 	// bound is the ratio; least tells that it is the least, else the most.
 	bound float64
 	least bool
-	// sizes are those of the Pods that it is measured with.
+	// sizes are the sizes of the Pods that it is measured with.
 	sizes []int
-	// of is what the run showed with a size. who is the dispatcher whose target it is, or the same one with bare hosts,
+	// of returns the run's figure for a size. who is the dispatcher whose target it is, or the same one with bare hosts,
 	// which stands beside it. The error says why there is nothing to show.
 	of func(r *Run, bytes int, who Contender) (Figure, error)
 }
@@ -74,60 +74,60 @@ func targets() []target {
 	both, small := []int{scenario.Small, scenario.Medium}, []int{scenario.Small}
 	return slices.Concat([]target{
 		{
-			what: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, sizes: both,
+			title: "dispatcher, 8 hooks on 8 hosts: time per review, times the stream limit", bound: 1.3, sizes: both,
 			of: timed(at(8, 8), at(8, 8).of(Streams)),
 		},
 		{
-			what: "dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's", bound: 12, least: true, sizes: both,
+			title: "dispatcher, 8 hooks on 8 hosts: throughput, times kube-apiserver's", bound: 12, least: true, sizes: both,
 			of: compared(at(8, 8), at(8, 8).of(Native), throughput),
 		},
 		{
-			what: "bridge, 8 hooks: throughput, times kube-apiserver's", bound: 8, least: true, sizes: both,
+			title: "bridge, 8 hooks: throughput, times kube-apiserver's", bound: 8, least: true, sizes: both,
 			of: onlyDispatcher(compared(at(8, 8).of(Bridge), at(8, 8).of(Native), throughput)),
 		},
 		{
-			what: "bridge, 32 hooks: throughput, times kube-apiserver's", bound: 15, least: true, sizes: both,
+			title: "bridge, 32 hooks: throughput, times kube-apiserver's", bound: 15, least: true, sizes: both,
 			of: onlyDispatcher(compared(at(32, 32).of(Bridge), at(32, 32).of(Native), throughput)),
 		},
 		{
-			what: "webhook behind adapt: CPU per review, times that of the same webhook called by the dispatcher", bound: 1.5, sizes: both,
+			title: "webhook behind adapt: CPU per review, times that of the same webhook called by the dispatcher", bound: 1.5, sizes: both,
 			of: onlyDispatcher(compared(at(1, 1).of(Adapted), at(1, 1).of(Webhooks), cpu)),
 		},
 		{
-			what: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, sizes: both,
+			title: "dispatcher, 8 hooks on one host: time per review, times the stream limit of 1 hook", bound: 1.5, sizes: both,
 			of: timed(at(8, 1), at(1, 1).of(Streams)),
 		},
 		{
-			what: "10,000 hooks configured, of which 8 match: time per review, times that of 8 configured", bound: 1.05, sizes: small,
+			title: "10,000 hooks configured, of which 8 match: time per review, times that of 8 configured", bound: 1.05, sizes: small,
 			of: timed(fixed(scenario.Among(), Full), at(8, 8)),
 		},
 		{
-			what:  "8 mutating hooks of 5 ms that patch nothing, with speculation: median time, times that of one such hook",
+			title: "8 mutating hooks of 5 ms that patch nothing, with speculation: median time, times that of one such hook",
 			bound: 1.3, sizes: small,
 			of: compared(fixed(scenario.Taking(8, true), Alone), fixed(scenario.Taking(1, false), Alone), p50),
 		},
 		{
-			what: "one of three replicas ten times slower, hedged: p99, times that of three healthy ones", bound: 1.5, sizes: small,
+			title: "one of three replicas ten times slower, hedged: p99, times that of three healthy ones", bound: 1.5, sizes: small,
 			of: compared(fixed(scenario.Replicas(true, true), Steady), fixed(scenario.Replicas(false, false), Steady), p99),
 		},
-		{what: "the same: calls of hosts, for each review", bound: 1.05, sizes: small, of: callsOf(scenario.Replicas(true, true))},
-		{what: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: onlyDispatcher(idleMemory)},
+		{title: "the same: calls of hosts, for each review", bound: 1.05, sizes: small, of: callsOf(scenario.Replicas(true, true))},
+		{title: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: onlyDispatcher(idleMemory)},
 		{
-			what: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
+			title: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,
 			sizes: small, of: onlyDispatcher(most),
 		},
 	}, observedTargets(small), languageTargets(both), tenancyTargets(small))
 }
 
-// observedTargets say what records and traces cost.
+// observedTargets bound the cost of records and traces.
 func observedTargets(sizes []int) []target {
 	var all []target
 	for _, n := range []int{1, 8} {
 		traced, without := at(n, n).of(BridgeTraced), at(n, n).of(BridgeNoRecords)
-		what := fmt.Sprintf("bridge, records and 1 %% of traces, hooks: %d: ", n)
+		title := fmt.Sprintf("bridge, records and 1 %% of traces, hooks: %d: ", n)
 		all = append(all,
-			target{what: what + "throughput, times that without", bound: 0.97, least: true, sizes: sizes, of: onlyDispatcher(compared(traced, without, throughput))},
-			target{what: what + "CPU per review, times that without", bound: 1.03, sizes: sizes, of: onlyDispatcher(compared(traced, without, cpu))})
+			target{title: title + "throughput, times that without", bound: 0.97, least: true, sizes: sizes, of: onlyDispatcher(compared(traced, without, throughput))},
+			target{title: title + "CPU per review, times that without", bound: 1.03, sizes: sizes, of: onlyDispatcher(compared(traced, without, cpu))})
 	}
 	return all
 }
@@ -188,15 +188,15 @@ func (t target) bounds() string {
 
 // Judgement is how one target was met.
 type Judgement struct {
-	// What and Bound say what is promised, and Pod with what size.
-	What, Bound, Pod string
-	// Measured is what the run showed; Bare is the same with bare hosts.
+	// Title names the target, Bound its bound, and Pod the size of its Pods.
+	Title, Bound, Pod string
+	// Measured is the run's figure; Bare is the same with bare hosts.
 	Measured, Bare Figure
 	// Verdict begins with PASS, MISSED or, when a cell that is needed could not be measured, FAILED.
 	Verdict string
 }
 
-// Judge holds a run to its targets. What was not measured is left out; what failed is not.
+// Judge holds a run to its targets. It leaves out the targets that were not measured, and keeps failures.
 func (r *Run) Judge() []Judgement {
 	none := Figure{math.NaN(), math.NaN(), math.NaN()}
 	var all []Judgement
@@ -206,7 +206,7 @@ func (r *Run) Judge() []Judgement {
 			if errors.Is(err, errNotMeasured) {
 				continue
 			}
-			j := Judgement{What: t.what, Bound: t.bounds(), Pod: scenario.Scenario{Bytes: bytes}.Size(), Measured: got, Bare: none}
+			j := Judgement{Title: t.title, Bound: t.bounds(), Pod: scenario.Scenario{Bytes: bytes}.Size(), Measured: got, Bare: none}
 			if err != nil {
 				j.Measured, j.Verdict = none, "FAILED: "+err.Error()
 			} else {

@@ -20,12 +20,12 @@ const (
 // Roads are all, in the order of tables.
 func Roads() []Road { return []Road{Webhook, Stream} }
 
-// Flood is what another cluster does meanwhile.
+// Flood is the load of another cluster meanwhile.
 type Flood string
 
 // The floods.
 const (
-	// Quiet is nothing: what the others are compared with.
+	// Quiet is no load: the baseline of the others.
 	Quiet Flood = "quiet"
 	// SlowWebhook is reviews of the same webhook, which does not answer the other cluster's.
 	SlowWebhook Flood = "slow webhook"
@@ -49,7 +49,7 @@ type TenancyCell struct {
 // String names the cell, as cells are named.
 func (c TenancyCell) String() string { return fmt.Sprintf("tenancy/%s/%s", c.Road, c.Flood) }
 
-// Tenancy is what the rounds of one such cell showed.
+// Tenancy has the figures of the rounds of one such cell.
 type Tenancy struct {
 	TenancyCell
 
@@ -59,7 +59,7 @@ type Tenancy struct {
 	Flooding Figure `json:"flooding"`
 }
 
-// during is what a road showed during a flood.
+// during returns the figures of a road during a flood.
 func (r *Run) during(c TenancyCell) (Tenancy, error) {
 	for _, t := range r.Tenancies {
 		if t.TenancyCell == c {
@@ -69,13 +69,13 @@ func (r *Run) during(c TenancyCell) (Tenancy, error) {
 	return Tenancy{}, r.failure(c.String())
 }
 
-// tenancyTargets are those of each road and flood: one cluster does not feel the flood of another.
+// tenancyTargets are the targets of each road and flood: one cluster does not feel the flood of another.
 func tenancyTargets(sizes []int) []target {
 	var all []target
 	for _, road := range Roads() {
 		for _, flood := range Floods() {
 			all = append(all, target{
-				what:  fmt.Sprintf("a cluster's reviews (%s) while another cluster floods (%s): p99, times that in quiet", road, flood),
+				title: fmt.Sprintf("a cluster's reviews (%s) while another cluster floods (%s): p99, times that in quiet", road, flood),
 				bound: tenancyBound, sizes: sizes, of: onlyDispatcher(flooded(road, flood)),
 			})
 		}
@@ -86,7 +86,7 @@ func tenancyTargets(sizes []int) []target {
 // tenancyBound is how many times longer than in quiet a review may take during a flood, at the 99th percentile.
 const tenancyBound = 1.5
 
-// flooded is the p99 during a flood, times that of the same rounds in quiet.
+// flooded is the p99 during a flood, divided by the p99 of the same rounds in quiet.
 func flooded(road Road, flood Flood) func(*Run, int, Contender) (Figure, error) {
 	return func(r *Run, _ int, _ Contender) (Figure, error) {
 		a, err := r.during(TenancyCell{road, flood})

@@ -31,8 +31,8 @@ func TestAFloodIsHeldToTheRoundsInQuiet(t *testing.T) {
 	}
 	for _, j := range judged {
 		for flood, verdict := range want {
-			if strings.Contains(j.What, flood) && !strings.HasPrefix(j.Verdict, verdict) {
-				t.Errorf("%s: %s, want %s", j.What, j.Verdict, verdict)
+			if strings.Contains(j.Title, flood) && !strings.HasPrefix(j.Verdict, verdict) {
+				t.Errorf("%s: %s, want %s", j.Title, j.Verdict, verdict)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ const (
 	many = 10_000
 	// handling is how long a hook takes that does something, and a slow one among quick replicas.
 	handling, quick, slow = 5 * time.Millisecond, 2 * time.Millisecond, 20 * time.Millisecond
-	// replicas is how many hosts serve a hook where one of them is slow.
+	// replicas is the number of hosts of a hook with a slow host.
 	replicas = 3
 	// policy is the hook of examples/imagepolicy, which is the same in all languages.
 	policy = "imagepolicy.example.com"
@@ -16,8 +16,8 @@ const (
 // Languages are those that hosts are compared in with webhooks.
 func Languages() []string { return []string{"go", "python", "typescript", "java", "rust"} }
 
-// Policy is one validating hook that allows a Pod, in a program of a language. It looks at the images of one that is created, and at
-// nothing of one that is deleted.
+// Policy is one validating hook that allows a Pod, in a program of a language. It looks at the images of a created Pod, and at
+// nothing of a deleted Pod.
 func Policy(language string, bytes int, deleting bool) Scenario {
 	return Scenario{Stage: Validate, Hooks: 1, Hosts: 1, Bytes: bytes, Language: language, Deleting: deleting}
 }

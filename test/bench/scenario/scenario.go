@@ -1,5 +1,5 @@
-// Package scenario says what is reviewed: how many hooks there are, on which hosts, what they do, and how large the Pod
-// is, and makes the same bytes and the same configuration out of it for everyone who is measured.
+// Package scenario describes a load: the number of hooks, their hosts, their behaviour, and the size of the Pod, and
+// makes the same bytes and the same configuration out of it for every contender.
 package scenario
 
 import (
@@ -45,17 +45,17 @@ type Scenario struct {
 	Replicas int `json:"replicas,omitempty"`
 	// OneTakes is how long a hook waits in the first of its replicas; 0 is Takes.
 	OneTakes time.Duration `json:"oneTakes,omitempty"`
-	// Speculate is what the route of the hooks says: calls before earlier mutating hooks have answered.
+	// Speculate is spec.speculate of the hooks' route: calls before earlier mutating hooks have answered.
 	Speculate bool `json:"speculate,omitempty"`
-	// Hedge is what the route of the hooks says: calls that have not answered go to a second replica too.
+	// Hedge is the hedging of the hooks' route: calls that have not answered go to a second replica too.
 	Hedge bool `json:"hedge,omitempty"`
-	// Language is that of the program that serves the hook, in a process of its own; empty is this one.
+	// Language is the language of the program that serves the hook, in a process of its own; empty is this one.
 	Language string `json:"language,omitempty"`
 	// Deleting tells that the Pod is deleted, and not created: the policy of the examples does not look at it then.
 	Deleting bool `json:"deleting,omitempty"`
 }
 
-// String names the scenario, as "validate/2kB/8 hooks/1 host", and then what is unusual about it.
+// String names the scenario, as "validate/2kB/8 hooks/1 host", and then its unusual settings.
 func (s Scenario) String() string {
 	name := []string{string(s.Stage), s.Size(), plural(s.Hooks, "hook"), plural(s.Hosts, "host")}
 	for _, x := range []struct {
@@ -97,7 +97,7 @@ func plural(n int, noun string) string {
 // Hook is the name of a hook, by its number.
 func Hook(i int) string { return fmt.Sprintf("hook-%02d.bench.dev", i) }
 
-// hook is the name of a hook in this scenario: a program of a language serves the one of its example.
+// hook is the name of a hook in this scenario: a program of a language serves its example's hook.
 func (s Scenario) hook(i int) string {
 	if s.Language != "" && i == 0 {
 		return policy
@@ -108,7 +108,7 @@ func (s Scenario) hook(i int) string {
 // Host is the number of the host that serves a hook.
 func (s Scenario) Host(hook int) int { return hook % s.Hosts }
 
-// Patch is the JSON Patch that a hook answers with; empty for one that does not patch.
+// Patch is the JSON Patch that a hook answers with; empty for a hook that does not patch.
 func (s Scenario) Patch(hook int) []byte {
 	if hook >= s.Patching {
 		return nil
@@ -116,7 +116,7 @@ func (s Scenario) Patch(hook int) []byte {
 	return fmt.Appendf(nil, `[{"op":"add","path":"/metadata/labels/hook-%02d","value":"seen"}]`, hook)
 }
 
-// Wait is how long a hook waits in one of its replicas.
+// Wait is the time that a hook waits in a replica.
 func (s Scenario) Wait(replica int) time.Duration {
 	if replica == 0 && s.OneTakes > 0 {
 		return s.OneTakes

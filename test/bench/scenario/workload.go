@@ -28,11 +28,11 @@ const (
 	Namespace = "shop"
 	// Cluster is who sends the reviews.
 	Cluster = "bench"
-	// podName is the name of a Pod that is deleted; one that is created has none yet.
+	// podName is the name of a deleted Pod; a created Pod has none yet.
 	podName = "web-x7k2p"
-	// uid is that of all reviews.
+	// uid is the uid of all reviews.
 	uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
-	// containerBytes is what one container takes at most.
+	// containerBytes bounds the size of one container.
 	containerBytes = 900
 	// image is named by digest, as the policy of the examples wants it.
 	image = "registry.example.com/team/app@sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
@@ -40,7 +40,7 @@ const (
 	hooksPerConfiguration = 100
 	// customGroups is how many groups of custom resources such hooks ask for.
 	customGroups = 250
-	// createOptions and deleteOptions are those of the request.
+	// createOptions and deleteOptions are the options of the request.
 	createOptions = `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
 	deleteOptions = `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1"}`
 )
@@ -79,7 +79,7 @@ func (s Scenario) Pod() ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// container is one that sets what most do.
+// container has the fields that most containers set.
 func container(i int) corev1.Container {
 	user, yes := int64(1000), true
 	return corev1.Container{
@@ -148,8 +148,8 @@ func Nowhere(int) admissionregistrationv1.WebhookClientConfig {
 // Client says where the webhook of a hook is.
 type Client func(hook int) admissionregistrationv1.WebhookClientConfig
 
-// Configurations are those of the hooks of a scenario, with Kubernetes' defaults: [Configuration] with those that match,
-// and further ones with those that do not, which ask for another operation or another resource.
+// Configurations are the configurations of the hooks of a scenario, with Kubernetes' defaults: [Configuration] with the
+// hooks that match, and further ones with hooks that ask for another operation or another resource.
 func (s Scenario) Configurations(client Client) (validating []*admissionregistrationv1.ValidatingWebhookConfiguration,
 	mutating []*admissionregistrationv1.MutatingWebhookConfiguration,
 ) {

@@ -8,12 +8,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
 
-// Group is what is measured in turns: the first cell, the second, and so on to the last, and then all of them again. What
-// else happens on the machine falls on all of them alike, and one round of two cells is a ratio.
+// Group is measured in turns: the first cell, the second, and so on to the last, and then all of them again. Other load
+// of the machine falls on all of them alike, and one round of two cells is a ratio.
 type Group []report.Cell
 
-// All is a whole run: every number of hooks with Pods of 2 kB and 20 kB, fewer with 1 MB, what is promised beside, and hosts and webhooks in
-// some languages.
+// All is a whole run: every number of hooks with Pods of 2 kB and 20 kB, fewer with 1 MB, the other targets, and hosts and webhooks in some
+// languages.
 func All(languages ...string) []Group {
 	var all []Group
 	for _, bytes := range []int{scenario.Small, scenario.Medium} {
@@ -77,7 +77,7 @@ func table(bytes int, tenth bool, spreads ...spread) Group {
 	return g
 }
 
-// cells are those of some contenders.
+// cells are the cells of some contenders.
 func cells(s scenario.Scenario, load report.Load, who ...report.Contender) Group {
 	var g Group
 	for _, w := range who {
@@ -171,14 +171,14 @@ const (
 	partOfSearch = 10
 	// partOfFull is the part of the full throughput at which the load Tenth is.
 	partOfFull = 10
-	// steadyRate is that of the load Steady, in reviews a second.
+	// steadyRate is the rate of the load Steady, in reviews a second.
 	steadyRate = 1_000
 	// slowly is how much longer the loads take that are neither full nor a part of it: they have fewer reviews a second.
 	slowly = 3
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
 	// languageCallers send reviews to a program of a language, which compiles itself meanwhile, until it has worked for timesToWarm times the
-	// duration; that of Java for timesToWarmJava. It takes patience times as long at most.
+	// duration; Java's for timesToWarmJava. It takes patience times as long at most.
 	languageCallers, timesToWarm, timesToWarmJava, patience = 64, 2, 12, 4
 	// maxCallers is the most callers of a full load.
 	maxCallers = 128

@@ -14,8 +14,8 @@ import (
 // figure.
 type Profiles struct {
 	// CPU and Memory are the beginnings of the names of files, to which the name of the cell is added; empty is none. The
-	// profile of allocations is of everything since the program began: what came before the round is in the file with
-	// ".base", for `go tool pprof -base`.
+	// profile of allocations is of everything since the program began: the allocations before the round are in the file
+	// with ".base", for `go tool pprof -base`.
 	CPU, Memory string
 }
 

@@ -19,7 +19,7 @@ import (
 type subject struct {
 	review measure.Review
 	calls  func() int64 // of hooks, so far; nil when there are no hooks
-	close  func() error // nil when another subject closes what is shared
+	close  func() error // nil when another subject closes the shared parts
 
 	// cpu is the processor time of a program in a process of its own; nil in this one. compiled tells that it has had reviews before.
 	cpu      func() (time.Duration, error)
@@ -28,7 +28,7 @@ type subject struct {
 	// like is another subject with the same number of callers; nil for the best one. How many calls share a frame depends on it.
 	like *subject
 
-	// What the search for the best number of callers found; 0 before it.
+	// The result of the search for the best number of callers; 0 before it.
 	callers    int
 	throughput float64
 }
@@ -49,14 +49,14 @@ func (s *subject) spent() (time.Duration, error) {
 	return s.cpu()
 }
 
-// subjectKey is what a subject is known by.
+// subjectKey identifies a subject.
 type subjectKey struct {
 	scenario.Scenario
 
 	contender report.Contender
 }
 
-// subject is that of a cell.
+// subject is the subject of a cell.
 func (g *group) subject(c report.Cell) *subject {
 	return g.subjects[subjectKey{c.Scenario, c.Contender}]
 }

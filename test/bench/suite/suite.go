@@ -15,7 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
 
-// Options say what is run.
+// Options are the settings of a run.
 type Options struct {
 	// Groups are run in order.
 	Groups []Group
@@ -68,12 +68,12 @@ func Run(ctx context.Context, o Options) ([]report.Result, []report.Failure, err
 	return all, failed, nil
 }
 
-// Harness is what a review costs that does nothing: what the measuring itself adds to each.
+// Harness is the cost of a review that does nothing: the measurement itself adds it to each.
 func Harness(ctx context.Context, duration time.Duration) (measure.Sample, error) {
 	return measure.Run(ctx, func(context.Context) error { return nil }, measure.Load{Duration: duration, Least: 1})
 }
 
-// group is one that is measured. All subjects are there from the beginning to the end; one works at a time.
+// group is a group under measurement. All subjects are there from the beginning to the end; one works at a time.
 type group struct {
 	options  Options
 	keys     *pki.PKI

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // reviews is how many reviews everyone gets here.
 const reviews = 3
 
-// root is that of the repository.
+// root is the root of the repository.
 const root = "../../.."
 
 func TestEveryCellRuns(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 	group = "tenancy.bench.dev"
 	// hangingWebhooks is how many webhooks hang.
 	hangingWebhooks = 8
-	// hookTimeout is longer than a round, in seconds: what hangs does so to its end.
+	// hookTimeout is longer than a round, in seconds: a hanging call hangs until its end.
 	hookTimeout = 30
 	// objectBytes is the size of the objects that are reviewed.
 	objectBytes = 2000
@@ -130,7 +130,7 @@ func (h *hooks) compile() (*match.Snapshot, error) {
 	return snapshot, nil
 }
 
-// configuration is that of a kind, with a hook for each URL.
+// configuration is the configuration of a kind, with a hook for each URL.
 func (h *hooks) configuration(k kind, urls ...string) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: string(k)}}
 	none, exact, timeout := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Exact, int32(hookTimeout)

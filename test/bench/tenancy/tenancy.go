@@ -1,7 +1,7 @@
-// Package tenancy measures what one cluster feels of another that floods: the reviews of one are sent at a fixed rate, first in
+// Package tenancy measures how the flood of a cluster slows another: the reviews of one are sent at a fixed rate, first in
 // quiet, and then while the other one has thousands under way that are not answered. Both share one dispatcher with its default
-// limits, and everything is on loopback. A flood is built up before the measurement, and then costs next to nothing: what is
-// measured is not who gets the processors.
+// limits, and everything is on loopback. A flood is built up before the measurement, and then costs next to nothing: the
+// measurement is not about the share of the processors.
 package tenancy
 
 import (
@@ -22,7 +22,7 @@ const (
 	DefaultReviews = 4000
 )
 
-// Options say what is measured.
+// Options are the settings of a measurement.
 type Options struct {
 	// Rounds is how often each cell is measured, in turns with the others.
 	Rounds int
@@ -36,8 +36,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Measure measures all cells that are wanted. Of one that fails nothing is told but why; only the end of ctx is an error, and what
-// cannot be started.
+// Measure measures all wanted cells. A failed cell has its reason alone. Measure returns an error only at the end of ctx, and if
+// it cannot start.
 func Measure(ctx context.Context, o Options) ([]report.Tenancy, []report.Failure, error) {
 	keys, err := pki.New()
 	if err != nil {
@@ -57,14 +57,14 @@ func Measure(ctx context.Context, o Options) ([]report.Tenancy, []report.Failure
 	return shown, failed, errors.Join(ctx.Err(), a.close(ctx))
 }
 
-// measurement is one that is being made.
+// measurement is a measurement under way.
 type measurement struct {
 	options Options
 	arena   *arena
 	cells   map[report.TenancyCell]*cell
 }
 
-// cell is what the rounds of a cell have shown so far.
+// cell has the results of the rounds of a cell so far.
 type cell struct {
 	rounds   []measure.Sample
 	flooding []float64
@@ -113,7 +113,7 @@ func (a *arena) measure(ctx context.Context, r report.Road, reviews int) (measur
 	return measure.Run(ctx, func(ctx context.Context) error { return a.review(ctx, measured, to) }, measure.Load{Rate: rate, Least: reviews})
 }
 
-// results are those of all cells, in order.
+// results returns the results of all cells, in order.
 func (m *measurement) results() (shown []report.Tenancy, failed []report.Failure) {
 	for _, r := range report.Roads() {
 		for _, f := range append([]report.Flood{report.Quiet}, report.Floods()...) {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEveryReviewIsJudgedWhileAnotherClusterFloods: one that is refused or skipped would be a failure.
+// TestEveryReviewIsJudgedWhileAnotherClusterFloods: a refused or skipped review would be a failure.
 func TestEveryReviewIsJudgedWhileAnotherClusterFloods(t *testing.T) {
 	got, failed, err := tenancy.Measure(t.Context(), tenancy.Options{Rounds: 1, Reviews: 20, FloodReviews: 600, Progress: io.Discard})
 	if err != nil || len(failed) > 0 {

@@ -1,4 +1,4 @@
-// Bare is a host that allows everything without looking, and not made with the SDK: what is left of a host without one.
+// Bare is a host that allows everything without looking, and not made with the SDK: the cost of a host without one.
 package main
 
 import (

@@ -65,7 +65,7 @@ func (p policy) Handle(_ context.Context, request admission.Request) admission.R
 	return admission.Allowed("")
 }
 
-// images are those of all containers of a Pod.
+// images are the images of all containers of a Pod.
 func images(spec *corev1.PodSpec) []string {
 	var all []string
 	for i := range spec.InitContainers {
