@@ -115,7 +115,8 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 		"file with the capabilities that API servers may show in the path, as `portcullis cluster capability new` prints them; read at the start")
 	c.webhooks.bind(f)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the service account of the Pod)")
-	f.BoolVar(&c.noCluster, "no-cluster-api", false, "do not give dispatchers access to the cluster: its Cluster document states the facts that reviews do not carry")
+	f.BoolVar(&c.noCluster, "no-cluster-api", false,
+		"do not give dispatchers access to the cluster: its Cluster document states the facts that reviews do not carry")
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", 0, "most bytes that reviews hold at a time (default: 256 MiB)")

@@ -47,7 +47,8 @@ reviews the review waited for this hook and no other (WAITED), how much of the m
 the mean call went: the wait for a free replica (QUEUE), the way to the host and back (WIRE), the host itself (HOST), or both for a
 webhook over HTTPS (WEBHOOK), and the patch (APPLY). The hooks that add most come first. Below are the findings: for each cause its
 code, a sentence that names hooks, clusters, instances and the phase, and a remedy. docs/slow.md explains the codes. The decisions that
-hooks in shadow would have made in these hours follow. -o wide adds rates, and a table of clusters: their reviews, the mean wait for a fresh configuration (HELD) and the
+hooks in shadow would have made in these hours follow. -o wide adds rates, and a table of clusters:
+their reviews, the mean wait for a fresh configuration (HELD) and the
 mean time before the dispatcher had the request (EDGE). --watch asks again and again.
 
 REVIEW is the uid of a review, or its trace. Analyze draws it: one line for each hook, with its phases. Of each minute the slowest and
