@@ -30,7 +30,7 @@ type wordRatchet struct {
 func wordRatchets() map[string]wordRatchet {
 	return map[string]wordRatchet{
 		"indirect words":    {words: indirectWords},
-		"pronouns":          {words: pronouns, most: map[string]int{"internal": 5}},
+		"pronouns":          {words: pronouns},
 		"pronouns in tests": {words: pronouns, tests: true},
 	}
 }

@@ -105,7 +105,7 @@ func (d *digest) end(e *event) *test {
 	return t
 }
 
-// endPackage counts a package, and keeps one that failed though none of its tests is known to have failed.
+// endPackage counts a package, and keeps a failed package none of whose tests is known to have failed.
 func (d *digest) endPackage(t *test, failedBuild string) {
 	d.total++
 	if t.outcome != "fail" || d.failed[t.pkg] {

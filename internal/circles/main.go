@@ -40,7 +40,7 @@ func main() {
 	os.Exit(1)
 }
 
-// run does what the arguments say, from the root of the repository.
+// run runs the command of the arguments, from the root of the repository.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 1 && args[0] == "table" {
 		return writeTable(out, ".")

@@ -10,7 +10,7 @@ import (
 
 // step is one command of a circle: a run of go test if Tests is set, and else a command that succeeds or fails.
 type step struct {
-	// Name is how progress, logs and reports call it, and what selects it on the command line.
+	// Name names it in progress, logs and reports, and selects it on the command line.
 	Name string
 	// Dir is the directory of the module or command, from the root of the repository.
 	Dir string
@@ -27,7 +27,7 @@ type step struct {
 // stage are steps that run side by side.
 type stage []step
 
-// packages are those of the module at the root, with tests.
+// packages are the packages of the root module that have tests.
 type packages struct {
 	// pure have no goroutine, channel or lock; concurrent have one.
 	pure, concurrent []string
@@ -85,7 +85,7 @@ func testStages() []stage {
 	return append(stages, stage{{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}})
 }
 
-// gateStages are what `.ci/run` runs after the circle test.
+// gateStages are the stages that `.ci/run` runs after the circle test.
 func gateStages(p packages) []stage {
 	stages := []stage{
 		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
