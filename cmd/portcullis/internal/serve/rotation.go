@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
@@ -31,18 +32,32 @@ func (a *controlPlane) rotate(ctx context.Context) {
 	held := map[service.Ready]time.Time{}
 	for {
 		c := a.live.Configuration()
-		if ready := readyHooks(a.hosts.Pending(), entriesBehind(&c, a.kept()), held, time.Now()); len(ready) > 0 {
+		if ready := readyHooks(pendingIn(c.Snapshot(), a.hosts.Pending()), entriesBehind(&c, a.kept()), held, time.Now()); len(ready) > 0 {
 			if err := a.rotateOnce(ctx, ready); err != nil && ctx.Err() == nil {
 				a.log.Warn("hooks whose hosts are ready stay pending for now", "hooks", len(ready), "error", err)
 			}
 		}
 		select {
 		case <-a.hosts.Readied():
+		case <-c.Next():
 		case <-t.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// pendingIn leaves out hooks of another snapshot. Hosts know the hooks of the next one a moment before it is in force (store.Options.OnSnapshot),
+// and by the snapshot of before no entries lack them.
+func pendingIn(s *match.Snapshot, all []session.Pending) []session.Pending {
+	var hooks []*match.Hook
+	if s != nil {
+		hooks = s.Hooks()
+	}
+	return slices.DeleteFunc(all, func(p session.Pending) bool {
+		i := p.Hook.Ordinal()
+		return i >= len(hooks) || hooks[i] != p.Hook
+	})
 }
 
 func (a *controlPlane) rotateOnce(ctx context.Context, ready []service.Ready) error {

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
@@ -52,5 +55,31 @@ func TestAHookIsInRotationAfterItsEntries(t *testing.T) {
 	all[0].Ready = false
 	if got := readyHooks(all, nil, held, now); len(got) > 0 {
 		t.Errorf("without a host that is ready: %v", got)
+	}
+}
+
+// TestAHookOfTheNextSnapshotIsNotInRotationYet: hosts know it before it is in force, and the entries are compared with the snapshot in force.
+func TestAHookOfTheNextSnapshotIsNotInRotationYet(t *testing.T) {
+	compile := func(hooks ...string) *match.Snapshot {
+		o := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "policy"}}
+		for _, name := range hooks {
+			o.Webhooks = append(o.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: name})
+		}
+		s, _ := match.Compile(match.Input{Objects: []match.Object{{Validating: o}}})
+		return s
+	}
+	now, next := compile("a.example.com"), compile("a.example.com", "b.example.com")
+	if len(now.Hooks()) != 1 || len(next.Hooks()) != 2 {
+		t.Fatalf("hooks %v and %v", now.Hooks(), next.Hooks())
+	}
+	pending := func() []session.Pending { return []session.Pending{{Hook: next.Hooks()[0]}, {Hook: next.Hooks()[1]}} }
+	for _, tt := range []struct {
+		name  string
+		by    *match.Snapshot
+		hooks int
+	}{{"before there is one", nil, 0}, {"the snapshot of before", now, 0}, {"their own", next, 2}} {
+		if got := pendingIn(tt.by, pending()); len(got) != tt.hooks {
+			t.Errorf("%s: %d hooks, want %d", tt.name, len(got), tt.hooks)
+		}
 	}
 }
