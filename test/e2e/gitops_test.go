@@ -29,7 +29,7 @@ func newArgoCD(t *testing.T) argoCD {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := runKubectl(t, "-n", made.Namespace, "patch", "configmap", made.Name, "--patch-file=../deploy/gitops/argocd-health.yaml"); err != nil {
+	if said, err := runKubectl(t, "-n", made.Namespace, "patch", "configmap", made.Name, "--patch-file=../../deploy/gitops/argocd-health.yaml"); err != nil {
 		t.Fatal(err, said)
 	}
 	now, err := maps.Get(t.Context(), made.Name, metav1.GetOptions{})

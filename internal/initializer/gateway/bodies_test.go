@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -66,6 +65,7 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 		g := serving(t, answering{})
 		var answers []*httptest.ResponseRecorder
 		var bodies []*io.PipeWriter
+		ended := map[*httptest.ResponseRecorder]chan struct{}{} // closed when a request has its answer
 		send := func(who, method string) *httptest.ResponseRecorder {
 			body, end := io.Pipe()
 			r := httptest.NewRequestWithContext(t.Context(), method, initializers.Path("prod-1")+web, body)
@@ -73,16 +73,22 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 			w := httptest.NewRecorder()
 			w.Code = 0 // until it is answered
 			answers, bodies = append(answers, w), append(bodies, end)
-			go g.ServeHTTP(w, r)
+			done := make(chan struct{})
+			ended[w] = done
+			go func() {
+				defer close(done)
+				g.ServeHTTP(w, r)
+			}()
 			synctest.Wait()
 			return w
 		}
 		late := func(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
-			if w.Code != 0 {
+			select {
+			case <-ended[w]:
 				t.Errorf("a refusal comes at once: %d", w.Code)
+			default:
 			}
-			<-time.After(time.Second)
-			synctest.Wait()
+			<-ended[w]
 			return w
 		}
 		for _, caller := range []struct {
