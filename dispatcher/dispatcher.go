@@ -63,7 +63,7 @@ type Clusters interface {
 
 // Options are the parts of a dispatcher. Snapshots, Clusters and Streams are required.
 type Options struct {
-	// Options are where reviews are shown. Logger gets panics too; nil means no log.
+	// Options name the traces, metrics, records and log of reviews. Logger gets panics too; nil means no log.
 	observe.Options
 
 	// Snapshots provides the configuration.

@@ -38,6 +38,21 @@ func TestACallAfterAPauseBeginsAtOnce(t *testing.T) {
 	}
 }
 
+// TestAPaceIsBounded: holders past the bound share their rest, until enough others have rested.
+func TestAPaceIsBounded(t *testing.T) {
+	p, now := newPace(), time.Unix(1, 0)
+	for n := range 2 * maxResting {
+		p.worked(fmt.Sprint(n), now, time.Hour)
+	}
+	if len(p.rested) != maxResting+1 || p.delay("new", now) <= p.delay("0", now) || p.delay("0", now) == 0 {
+		t.Errorf("%d holders are known; a new one waits for %v, the first one for %v", len(p.rested), p.delay("new", now), p.delay("0", now))
+	}
+	now = now.Add(workParts * time.Hour)
+	if d := p.delay("new", now); d != 0 {
+		t.Errorf("a new holder waits for %v after the others have rested", d)
+	}
+}
+
 func TestAPaceForgetsIdentitiesThatHaveRested(t *testing.T) {
 	p, now := newPace(), time.Unix(1, 0)
 	p.worked("tired", now, time.Hour)
