@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -23,7 +22,7 @@ var pronouns = regexp.MustCompile(`(?i)\b(what|(that|those) of|ones? (that|of))\
 // count lowers the number here.
 type wordRatchet struct {
 	words *regexp.Regexp
-	tests bool // of the tests in place of the product
+	tests bool // of the tests and of test/ in place of the product
 	most  map[string]int
 }
 
@@ -74,7 +73,7 @@ func placesOf(t *testing.T, file string, words *regexp.Regexp) (places []string)
 	return places
 }
 
-// goFiles are the Go files of the product, or its tests, by their paths in the repository.
+// goFiles are the Go files of the product, or its tests and all of test/, by their paths in the repository.
 func goFiles(t *testing.T, tests bool) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -85,9 +84,9 @@ func goFiles(t *testing.T, tests bool) (files []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (slices.Contains([]string{"gen", "test"}, name) || strings.HasPrefix(name, ".") && name != "."):
+		case entry.IsDir() && (name == "gen" || strings.HasPrefix(name, ".") && name != "."):
 			return filepath.SkipDir
-		case filepath.Ext(name) == ".go" && strings.HasSuffix(name, "_test.go") == tests:
+		case filepath.Ext(name) == ".go" && (strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/")) == tests:
 			files = append(files, name)
 		}
 		return nil

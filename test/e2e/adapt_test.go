@@ -152,7 +152,7 @@ func TestAWebhookOnASocketIsServedOverStreams(t *testing.T) {
 	second := serveOnSocket(t, filepath.Join(dir, "2"))
 	r.startAdapt(t, second.file)
 	eventually(t, "both are there", func() error { return r.dispatcher.HasMetric(t.Context(), "portcullis_host_sessions 2") })
-	first.stop(t) // between two calls: one that its end cuts off is lost, as it is for any caller
+	first.stop(t) // between two calls: a call that its end cuts off is lost, as for any caller
 	flow := newTraffic(t, r.createDry)
 	flow.await(t)
 	eventually(t, "the first one takes no calls", func() error {
@@ -171,7 +171,7 @@ func TestAWebhookOnASocketIsServedOverStreams(t *testing.T) {
 	back.stop(t)
 }
 
-// wantCallsOf checks what a webhook was sent for a Pod.
+// wantCallsOf checks the requests that a webhook got for a Pod.
 func wantCallsOf(t *testing.T, w *socketWebhook, pod string) {
 	t.Helper()
 	uids, asked := map[types.UID]bool{}, map[string]string{}

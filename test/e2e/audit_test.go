@@ -22,7 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// ear hears what kube-apiserver warns a client of.
+// ear collects the warnings of kube-apiserver to a client.
 type ear struct {
 	mu    sync.Mutex
 	texts []string

@@ -62,8 +62,8 @@ func breakGlassLines(t *testing.T) (on, off string) {
 	return on, off
 }
 
-// TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries has a dispatcher that lives and keeps the entries, and an address for API servers
-// that is dead. The two lines are those of docs/operations.md.
+// TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries has a dispatcher that lives and keeps the entries, and an address for API servers that is
+// dead. The two lines stand in docs/operations.md.
 func TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries(t *testing.T) {
 	citest.Gate(t, "runs kubectl: 4 s")
 	requireTools(t, "kubectl")
@@ -84,7 +84,7 @@ func TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries(t *testing.T) {
 	operator := newOperator(t, m, r.dispatcher)
 	r.host(t, func(h *hostsdk.Host) {
 		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries are those of the whole cluster
+			if q.Namespace() == r.namespace { // entries serve the whole cluster
 				return hostsdk.Deny("not today"), nil
 			}
 			return hostsdk.Allow(), nil

@@ -29,12 +29,12 @@ import (
 const (
 	// bridgeName is the identity of the bridge at dispatchers.
 	bridgeName = "e2e-bridge"
-	// tierLabel is what the hook of these tests selects namespaces by: reviews do not carry it.
+	// tierLabel is the label by which the hook of these tests selects namespaces. Reviews do not carry it.
 	tierLabel = "e2e.portcullis.dev/tier"
 	// bridged is the Cluster of a bridge.
 	bridged = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: " + clusterName + "}\n" +
 		"spec: {identities: [" + bridgeName + "], bridge: {}}\n"
-	// bridgeTimeout is that of the hook and its entry: less than it takes TCP to give up a link.
+	// bridgeTimeout is the timeout of the hook and its entry. TCP takes longer to give up a link.
 	bridgeTimeout = 5 * time.Second
 )
 
@@ -94,8 +94,8 @@ func runBridge(t *testing.T, m *mesh.Mesh, dispatcher string, beside *kube.Clust
 	return started, at
 }
 
-// TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored has the dispatcher in a network of its own, 50 ms away. It has no
-// credentials of the cluster: what a hook selects by comes through the bridge.
+// TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored has the dispatcher in a network of its own, 50 ms away. It has no credentials of the
+// cluster: the bridge reads the labels that a hook selects by.
 func TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored(t *testing.T) {
 	citest.Soak(t, "waits for sessions to notice a link that is cut, as root: 8 s")
 	n := netns.New(t)

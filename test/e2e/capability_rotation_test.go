@@ -85,7 +85,7 @@ func (r *rotating) create(ctx context.Context) error {
 	return nil
 }
 
-// shown is the capability that all entries show, and what it says of itself.
+// shown is the capability in the URLs of all entries, and its decoded form.
 func (r *rotating) shown(t *testing.T, keys *identity.CapabilityKeys) (identity.Capability, identity.MadeCapability, error) {
 	t.Helper()
 	none, nothing := identity.Capability{}, identity.MadeCapability{}
@@ -174,8 +174,8 @@ func (r *rotating) awaitShown(t *testing.T, what string, keys *identity.Capabili
 	return made
 }
 
-// periodThatEnds is a period one of which ends soon after a moment, and that
-// end.
+// periodThatEnds is the length of a period that ends soon after a moment, and
+// its end.
 func periodThatEnds(t *testing.T, after time.Time, within time.Duration) (period time.Duration, end time.Time) {
 	t.Helper()
 	for seconds := int64(kinds.MinRotation / time.Second); seconds < int64(kinds.MaxRotation/time.Second); seconds++ {

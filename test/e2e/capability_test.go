@@ -27,7 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// managedName is what the mesh calls a cluster whose API server has no client
+// managedName is the name of a cluster whose API server has no client
 // certificate.
 const managedName = "managed"
 
@@ -140,7 +140,7 @@ func (m *managed) kubeconfigFor(t *testing.T, user string, groups ...string) str
 	return kubeconfigOf(t, config)
 }
 
-// options are those of a mesh for it.
+// options are the options of its mesh.
 func (m *managed) options(t *testing.T, args ...string) mesh.Options {
 	t.Helper()
 	return mesh.Options{
@@ -192,8 +192,7 @@ func (m *managed) allow(t *testing.T, all ...capability) {
 	m.Configure(t, "cluster", document)
 }
 
-// register puts what the command prints into the cluster, as kubectl apply
-// does.
+// register applies the output of the command to the cluster, as kubectl does.
 func (m *managed) register(t *testing.T, c capability) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "capability")

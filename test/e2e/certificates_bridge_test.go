@@ -7,9 +7,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// TestEveryKindOfCertificateOfABridgeIsRotatedWhilePodsAreCreated: the
-// certificate that dispatchers know the bridge by, the one that the API server
-// meets, and the authority of both, which is also that of the dispatchers.
+// TestEveryKindOfCertificateOfABridgeIsRotatedWhilePodsAreCreated: the bridge's
+// client certificate, its serving certificate, and the authority that issued
+// both and the certificates of the dispatchers.
 func TestEveryKindOfCertificateOfABridgeIsRotatedWhilePodsAreCreated(t *testing.T) {
 	citest.Soak(t, "rotates each certificate five times while Pods are created: 3 minutes")
 	r := newKeptMesh(t, bridged)

@@ -92,8 +92,8 @@ func serialOf(t *testing.T, pair pki.Pair) string {
 	return certificate.SerialNumber.Text(16)
 }
 
-// TestTheClientCertificateOfAnAPIServerIsRotatedWhilePodsAreCreated: the kubeconfig of the API server has a certificate for each of
-// several addresses of the mesh. One that is not in use is replaced, and the entries then name its address.
+// TestTheClientCertificateOfAnAPIServerIsRotatedWhilePodsAreCreated: the kubeconfig of the API server has a certificate for each of several
+// addresses of the mesh. A certificate that is not in use is replaced, and the entries then name its address.
 func TestTheClientCertificateOfAnAPIServerIsRotatedWhilePodsAreCreated(t *testing.T) {
 	citest.Gate(t, "rotates a certificate under load: 4 s")
 	r := newCallerRoad(t)

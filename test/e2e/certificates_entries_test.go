@@ -73,7 +73,7 @@ func TestTheChartHasDispatchersKeepTheEntriesOfItsCluster(t *testing.T) {
 	r = newRoadOn(t, m, m.Serve(t))
 	r.host(t, func(h *hostsdk.Host) {
 		h.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries are those of the whole cluster
+			if q.Namespace() == r.namespace { // entries serve the whole cluster
 				return hostsdk.Deny("not today"), nil
 			}
 			return hostsdk.Allow(), nil
@@ -130,8 +130,8 @@ func (r *keptRoad) keepEntries(t *testing.T, file string) {
 	})
 }
 
-// rotateAuthorityAlone replaces the authority. The CronJob goes on without a
-// look at what the entries trust.
+// rotateAuthorityAlone replaces the authority. The CronJob does not check which
+// authorities the entries trust.
 func (r *keptRoad) rotateAuthorityAlone(t *testing.T, file string) {
 	t.Helper()
 	r.set(t, r.authority(), keep.RotateKey, "now")

@@ -84,7 +84,7 @@ func newKept(t *testing.T) *kept {
 // authority is the name of the authority's Secret.
 func (k *kept) authority() string { return k.name + "-ca" }
 
-// run runs the Pod of the CronJob once, and wants it to write what it says.
+// run runs the Pod of the CronJob once, and wants these lines in its output.
 func (k *kept) run(t *testing.T, want ...string) {
 	t.Helper()
 	said, err := k.try(t)
@@ -158,7 +158,7 @@ func (k *kept) passOverlap(t *testing.T) {
 }
 
 // served is an error unless new connections to a listener meet the certificate
-// of the Secret, and are asked for one of its authorities.
+// of the Secret, and are asked for a certificate of its authorities.
 func (k *kept) served(t *testing.T, address string, asks bool) error {
 	t.Helper()
 	var asked [][]byte
@@ -312,8 +312,8 @@ func (r *keptRoad) create(ctx context.Context) error {
 	return err
 }
 
-// taken returns when all listeners of the dispatchers have what the Secret
-// has, and Pods have been created since.
+// taken returns when all listeners of the dispatchers serve the certificate of
+// the Secret, and Pods have been created since.
 func (r *keptRoad) taken(t *testing.T) {
 	t.Helper()
 	for _, d := range r.dispatchers {
@@ -380,8 +380,9 @@ func (r *keptRoad) wantAllCreatedSeen(t *testing.T) {
 }
 
 // TestEveryKindOfCertificateIsRotatedWhilePodsAreCreated: the CronJob of the
-// chart replaces the certificate of the dispatchers, on both listeners, that of
-// the host, and their authority with overlap, in the entries too.
+// chart replaces the certificate of the dispatchers on both listeners, the
+// certificate of the host, and their authority. The old authority overlaps with
+// the new one, in the entries too.
 func TestEveryKindOfCertificateIsRotatedWhilePodsAreCreated(t *testing.T) {
 	citest.Soak(t, "rotates each certificate five times while Pods are created: 3 minutes")
 	r := newKeptRoad(t)

@@ -21,7 +21,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// chartObjects are the objects of a chart, by what they have to agree about.
+// chartObjects are the objects of a chart, by kind.
 type chartObjects struct {
 	names     []string // of ConfigMaps, Secrets and ServiceAccounts: "ConfigMap/portcullis-config"
 	workloads map[string]workload
@@ -83,8 +83,8 @@ func as[T any](t *testing.T, object *unstructured.Unstructured) T {
 	return typed
 }
 
-// checkChart checks what no API server checks: that the objects fit each other
-// and the program.
+// checkChart checks that the objects fit each other and the program. No API
+// server checks that.
 func checkChart(t *testing.T, name string, objects []*unstructured.Unstructured) {
 	t.Helper()
 	c := sortChart(t, objects)
@@ -111,7 +111,7 @@ func checkChart(t *testing.T, name string, objects []*unstructured.Unstructured)
 	checkFlags(t, &mesh.template.Spec)
 }
 
-// checkWorkloads checks what all Pods have to be, whatever their program.
+// checkWorkloads checks the requirements on all Pods, whatever their program.
 func (c *chartObjects) checkWorkloads(t *testing.T) {
 	t.Helper()
 	for name, w := range c.workloads {
@@ -247,7 +247,7 @@ func checkArgs(t *testing.T, program string, pod *corev1.PodSpec) {
 }
 
 // checkFlags checks the arguments, and compares the program's time to stop with
-// that of the Pod.
+// the Pod's.
 func checkFlags(t *testing.T, pod *corev1.PodSpec) {
 	t.Helper()
 	checkArgs(t, portcullis, pod)

@@ -64,8 +64,8 @@ func newTLSAuthority(t *testing.T) *pki.Authority {
 	return authority
 }
 
-// storeOf creates what the Pod of the StatefulSet needs, and returns it as the
-// Deployment of one Pod that it is here.
+// storeOf creates the objects that the Pod of the StatefulSet needs, and
+// returns the StatefulSet as a Deployment with a single Pod.
 func storeOf(t *testing.T, objects []*unstructured.Unstructured) *appsv1.Deployment {
 	t.Helper()
 	var d appsv1.Deployment

@@ -181,7 +181,7 @@ func newChart(t *testing.T, name string) *chart {
 	return &chart{program: program, name: name, dir: filepath.Join(tree.Root, "deploy", "chart", name)}
 }
 
-// render is what `helm template` prints for the chart.
+// render is the output of `helm template` for the chart.
 func (c *chart) render(t *testing.T, namespace string, set ...string) []*unstructured.Unstructured {
 	t.Helper()
 	args := []string{"template", c.name, c.dir, "--namespace", namespace, "--include-crds"}

@@ -27,7 +27,7 @@ import (
 const configNamespace = "portcullis"
 
 // configured is a road whose dispatcher reads a directory, a store of its own
-// and the ConfigMaps of a namespace, which it may do what the manifest says.
+// and the ConfigMaps of a namespace, with the rights of the manifest.
 type configured struct {
 	*road
 	manifest string
@@ -130,7 +130,7 @@ type object struct {
 	Findings []finding `json:"findings"`
 }
 
-// finding is what there is to say about an object.
+// finding is a finding about an object.
 type finding struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

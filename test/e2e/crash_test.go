@@ -44,8 +44,8 @@ func TestCallsInFlightOnAKilledReplicaAreAnsweredByTheOther(t *testing.T) {
 	}
 }
 
-// TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects: nobody knows
-// what the handlers of the killed one have done, so nobody is asked again.
+// TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects: the handlers of
+// the killed replica may have acted, so no other replica is asked.
 func TestCallsInFlightOnAKilledReplicaFailWhenTheyHaveSideEffects(t *testing.T) {
 	citest.Gate(t, "covers hosts that are killed: a second")
 	hook := onPods(crashing)

@@ -104,7 +104,7 @@ func every(format string) string {
 	return all.String()
 }
 
-// columns is what `kubectl get` shows, without the age and with two spaces between columns.
+// columns is the output of `kubectl get`, without the age and with two spaces between columns.
 func columns(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	said, err := runKubectl(t, append([]string{"get"}, args...)...)
@@ -124,7 +124,7 @@ func showsColumns(t *testing.T, want string, args ...string) {
 	})
 }
 
-// TestKubectlDrivesCustomResources applies, gets, awaits and deletes an object of each kind. What kubectl shows is about every dispatcher.
+// TestKubectlDrivesCustomResources applies, gets, awaits and deletes an object of each kind. The output of kubectl covers every dispatcher.
 func TestKubectlDrivesCustomResources(t *testing.T) {
 	citest.Soak(t, "waits as kubectl does for each kind: 17 s")
 	c := newCustomizedPair(t)
@@ -164,7 +164,7 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 	third.Stop(t)
 }
 
-// TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument takes the right to read from one of two dispatchers, and gives it back.
+// TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument has two dispatchers, takes the right to read from one, and gives it back.
 func TestKubectlWaitEndsWhenEveryDispatcherHasTheDocument(t *testing.T) {
 	citest.Gate(t, "covers custom resources: 9 s")
 	c := newCustomizedPair(t)

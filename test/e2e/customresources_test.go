@@ -73,13 +73,13 @@ func definition(t *testing.T, file string) *apiextensionsv1.CustomResourceDefini
 	return crd
 }
 
-// customized is a road whose dispatcher reads custom resources, which it may do what the manifest says.
+// customized is a road whose dispatcher reads custom resources, with the rights of the manifest.
 type customized struct {
 	*configured
 	kubeconfig string // by which dispatchers that start then read them
 }
 
-// newCustomized starts one with a store of its own, or with the one that the arguments name.
+// newCustomized starts a dispatcher with a store of its own, or with the store that the arguments name.
 func newCustomized(t *testing.T, store ...string) *customized {
 	t.Helper()
 	installDefinitions(t)

@@ -39,7 +39,7 @@ type dev struct {
 	ready   ready
 }
 
-// ready is what the ready file says.
+// ready is the content of the ready file.
 type ready struct{ Bridge, CA, ClientCert, ClientKey string }
 
 // startDev starts `portcullis dev` and reads from its ready file all that a

@@ -32,8 +32,8 @@ const (
 	judgeHook = "judge.example.com"
 )
 
-// newEdgesRoad has a mutating hook that marks Pods, and a validating one that
-// denies those with an image of "bad" and warns of those without the mark.
+// newEdgesRoad has a mutating hook that marks Pods, and a validating hook. That
+// denies Pods with the image "bad" and warns of Pods without the mark.
 func newEdgesRoad(t *testing.T) (*road, *mesh.Caller) {
 	t.Helper()
 	r := newRoad(t, kube.Mutating("mark", onPods(markHook)), kube.Validating("judge", onPods(judgeHook)))
@@ -81,8 +81,8 @@ func TestAdmitRunsAllStagesForADirectCaller(t *testing.T) {
 	}
 }
 
-// enforced is what an answer of /enforce says to who knows nothing but the
-// proposal.
+// enforced has the fields of an answer of /enforce that a caller needs who
+// knows the proposal alone.
 type enforced struct {
 	Kind   string         `json:"kind"`
 	Status *metav1.Status `json:"status"`
@@ -166,7 +166,7 @@ func TestEveryBodyIsEnforced(t *testing.T) {
 	posts.Wait()
 }
 
-// enforces is an error unless the answer is one of the protocol.
+// enforces is an error unless the answer follows the protocol.
 func enforces(ctx context.Context, caller *mesh.Caller, url string, body []byte) error {
 	answer, err := caller.Post(ctx, url, body)
 	if err != nil {
@@ -230,8 +230,8 @@ func TestTheAnswerComesBeforeTheCallerGivesUp(t *testing.T) {
 	asked.Wait()
 }
 
-// TestTheExamplesForDirectCallersWork runs what docs/operations.md shows, in
-// its order.
+// TestTheExamplesForDirectCallersWork runs the commands of docs/operations.md,
+// in its order.
 func TestTheExamplesForDirectCallersWork(t *testing.T) {
 	citest.Gate(t, "runs curl: 2 s")
 	if _, err := exec.LookPath("curl"); err != nil {

@@ -124,8 +124,8 @@ func widgetDefinition(group string, conversion *apiextensionsv1.CustomResourceCo
 	}
 }
 
-// convertWidgets is a conversion webhook: what is size in v1 is dimension in
-// v1beta1.
+// convertWidgets is a conversion webhook: v1beta1 names the size of v1
+// dimension.
 func convertWidgets(w http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -159,7 +159,7 @@ func TestAHookSeesTheVersionOfACustomResourceThatItAsksFor(t *testing.T) {
 		name       string
 		group      string
 		conversion func(*testing.T) *apiextensionsv1.CustomResourceConversion
-		field      string // as the hook calls what v1beta1 calls dimension
+		field      string // the hook's name of the field dimension of v1beta1
 	}{
 		{"strategy None", "none.example.com", func(*testing.T) *apiextensionsv1.CustomResourceConversion { return nil }, "dimension"},
 		{"a conversion webhook", "webhook.example.com", conversionWebhook, "size"},

@@ -29,7 +29,7 @@ import (
 // exampleIdentity is whom the examples' values of the chart let serve the hooks.
 const exampleIdentity = "spiffe://mesh/imagepolicy"
 
-// exampleCase is a request, and what the policy of the examples says about it.
+// exampleCase is a request, and the verdict of the examples' policy.
 type exampleCase struct {
 	Name      string                `json:"name"`
 	Hook      string                `json:"hook"`
@@ -137,7 +137,7 @@ func (r *road) startExample(t *testing.T, s sdk) *process.Process {
 	return host
 }
 
-// decide is what the mesh answers, in the words of the hook.
+// decide is the answer of the mesh, in the words of the hook.
 func (r *road) decide(t *testing.T, caller *mesh.Caller, c exampleCase) exampleVerdict {
 	t.Helper()
 	stage := "validate"
@@ -177,12 +177,12 @@ func leave(t *testing.T, host *process.Process) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := host.Err(); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 143) { // what a JVM says after SIGTERM
+	if err := host.Err(); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 143) { // the exit code of a JVM after SIGTERM
 		t.Errorf("the host ended with %v\n%s", err, host.Tail(20))
 	}
 }
 
-// wantUsage wants a host without flags to end, and to say what is missing.
+// wantUsage wants a host without flags to end, and to name the missing flag.
 func wantUsage(t *testing.T, s sdk) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), s.command[0], s.command[1:]...)

@@ -94,7 +94,7 @@ func newFailOpen(t *testing.T) *failOpen {
 	return f
 }
 
-// update renews the lease, and returns what the API server warns of.
+// update renews the lease, and returns the warnings of the API server.
 func (f *failOpen) update(t *testing.T) (warnings []string, err error) {
 	t.Helper()
 	leases, before := f.client.CoordinationV1().Leases(f.namespace), len(f.ear.heard())

@@ -26,8 +26,8 @@ func fragileRoad(t *testing.T, policy admissionregistrationv1.FailurePolicyType)
 	return newRoad(t, kube.Validating("fragile", hook))
 }
 
-// killDuringCall creates a Pod, kills the only host while it holds the
-// review, and returns what the client was answered.
+// killDuringCall creates a Pod, kills the only host while it holds the review,
+// and returns the answer to the client.
 func (r *road) killDuringCall(t *testing.T, client *kubernetes.Clientset) error {
 	t.Helper()
 	host := r.replica(t, nil, "-validate="+fragile, "-hang")
@@ -82,7 +82,7 @@ func TestAKilledHostLetsTheRequestsOfAHookThatFailsOpenPass(t *testing.T) {
 	})
 }
 
-// warnings collects what kube-apiserver warns a client of.
+// warnings collects the warnings of kube-apiserver to a client.
 type warnings struct {
 	mu   sync.Mutex
 	text strings.Builder

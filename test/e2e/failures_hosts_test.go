@@ -90,7 +90,7 @@ func (h *strangeHost) hears(stream hostStream, frame *hostv1.ConnectResponse) er
 	return nil
 }
 
-// stands takes note of what became of the hook.
+// stands records the state of the hook.
 func (h *strangeHost) stands(states ...*hostv1.HookState) {
 	for _, s := range states {
 		if s != nil {

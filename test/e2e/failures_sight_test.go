@@ -27,19 +27,19 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
 )
 
-// allowed is what users see of a write that passes.
+// allowed stands for a write that passes.
 const allowed = "allowed"
 
 // failureGrace is how much longer than its entry a write may take on a busy machine.
 const failureGrace = 10 * time.Second
 
-// sight is what the user of a write sees, and where the audit log has it.
+// sight is the answer to the user of a write, and the place of the write in the audit log.
 type sight struct {
 	text  string
 	audit types.UID
 }
 
-// see creates an object, as a dry run, and returns what its user sees. On a busy machine the mesh's answer comes too late now and then.
+// see creates an object, as a dry run, and returns the answer to its user. On a busy machine the mesh's answer comes too late now and then.
 func (f *failures) see(t *testing.T, c failureCell) (saw sight) {
 	t.Helper()
 	for range 20 {
@@ -97,10 +97,10 @@ func (a auditedAs) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// normal is a text without what differs from run to run.
+// normal is a text without the parts that differ from run to run.
 func (f *failures) normal(text string) string {
 	text, _, _ = strings.Cut(text, "\n")
-	text = strings.ReplaceAll(text, f.name, "portcullis") // names are random, and may look like what is replaced below
+	text = strings.ReplaceAll(text, f.name, "portcullis") // names are random, and may look like a text that is replaced below
 	for _, c := range f.cells {
 		text = strings.ReplaceAll(text, c.namespace, "NAMESPACE")
 	}
@@ -149,8 +149,7 @@ func (f *failures) audits(t *testing.T) map[types.UID]string {
 	return all
 }
 
-// annotations are those of our entries, but for the revision that all have, and those by which kube-apiserver notes that an entry
-// failed open.
+// annotations are the audit annotations of our entries, without the revision, and the notes of kube-apiserver that an entry failed open.
 func (f *failures) annotations(e *auditv1.Event) string {
 	var said []string
 	for _, key := range slices.Sorted(maps.Keys(e.Annotations)) {
@@ -177,7 +176,7 @@ func (f *failures) written(t *testing.T) string {
 	return page.String()
 }
 
-// compareFailures compares the page with what was seen.
+// compareFailures compares the page with the observed answers.
 func compareFailures(t *testing.T, saw string) {
 	t.Helper()
 	page, err := os.ReadFile(failuresPage)

@@ -31,7 +31,7 @@ const (
 	failuresPage = "../../docs/failures.md"
 	failuresMark = "<!-- below: written by TestWhatUsersSeeOfEachFailure, with -update-failures -->\n"
 	failureLabel = "e2e.portcullis.dev/failure"
-	// failureTimeout is that of each hook, and failureEntry that of its entry.
+	// failureTimeout is the timeout of each hook, and failureEntry the timeout of its entry.
 	failureTimeout = 2 * time.Second
 	failureEntry   = failureTimeout + time.Second
 )
@@ -54,13 +54,13 @@ func (c failureCell) mutates() bool { return c.stage == admissionv1.Stage_STAGE_
 // label is the value of failureLabel by which the hook selects.
 func (c failureCell) label() string { return strings.TrimSuffix(c.hook, ".example.com") }
 
-// failureRow is what the users of all cells see of one failure.
+// failureRow has the answers to the users of all cells in one failure.
 type failureRow struct {
 	what, todo string
 	saw        []sight
 }
 
-// failures collects what the users of the cells see.
+// failures collects the answers to the users of the cells.
 type failures struct {
 	*road
 	store *mesh.Link // between the dispatchers and etcd
@@ -71,13 +71,13 @@ type failures struct {
 	done  chan struct{}          // ends handlers that hang
 	held  atomic.Int64           // calls of handlers that hold them
 	end   chan struct{}          // ends these
-	// unlike is a pattern of what users see in vain of a row, on a machine that is too busy for it.
+	// unlike is a pattern of answers that a busy machine gives in place of the row's.
 	unlike string
-	// late is a part of what users of hooks that select namespaces see in a row of answers just before the deadline; empty for others.
+	// late is a part of the answer to users of hooks that select namespaces, in a row of answers just before the deadline; empty for others.
 	late string
 }
 
-// TestWhatUsersSeeOfEachFailure breaks one part after the other, and compares what users see with the page.
+// TestWhatUsersSeeOfEachFailure breaks one part after the other, and compares the answers to users with the page.
 func TestWhatUsersSeeOfEachFailure(t *testing.T) {
 	citest.Soak(t, "causes each failure of docs/failures.md: 64 s")
 	var page strings.Builder
@@ -89,7 +89,7 @@ func TestWhatUsersSeeOfEachFailure(t *testing.T) {
 	compareFailures(t, page.String())
 }
 
-// failureSections are the parts of the page in their order. Each has a mesh of its own, and returns what its users saw.
+// failureSections are the parts of the page in their order. Each has a mesh of its own, and returns the answers to its users.
 func failureSections() iter.Seq2[string, func(*testing.T) *failures] {
 	return func(yield func(string, func(*testing.T) *failures) bool) {
 		_ = yield("a mesh", ofAMesh) && yield("a cluster", ofACluster) && yield("always fail open", ofOpenResources) && yield("a bridge", ofABridge)
@@ -113,7 +113,7 @@ func ofAMesh(t *testing.T) *failures {
 	return f
 }
 
-// expect breaks nothing, and sets what is not seen in the row.
+// expect breaks nothing, and sets the pattern of answers that do not count in the row.
 func (f *failures) expect(unlike string) func(*testing.T) func() {
 	return func(*testing.T) func() { f.unlike = unlike; return nil }
 }
@@ -152,7 +152,7 @@ func newFailures(t *testing.T) *failures {
 	return f
 }
 
-// plainCells are those of each stage and policy.
+// plainCells are the cells of each stage and policy.
 func (f *failures) plainCells(t *testing.T) {
 	t.Helper()
 	for i, name := range []string{"validate, Fail", "validate, Ignore", "mutate, Fail", "mutate, Ignore"} {
@@ -237,7 +237,7 @@ func (f *failures) behaveAs(mode string) func(*testing.T) func() {
 	}
 }
 
-// row breaks something, notes what the users of each cell see, and mends it.
+// row breaks a part, records the answers to the users of each cell, and mends the part.
 func (f *failures) row(t *testing.T, what, todo string, breaks func(*testing.T) (mend func())) {
 	t.Helper()
 	t.Run(what, func(t *testing.T) {
@@ -249,7 +249,7 @@ func (f *failures) row(t *testing.T, what, todo string, breaks func(*testing.T) 
 	})
 }
 
-// sights are what the users of all cells see at the same time.
+// sights are the answers to the users of all cells at the same time.
 func (f *failures) sights(t *testing.T) []sight {
 	t.Helper()
 	saw := make([]sight, len(f.cells))
@@ -261,7 +261,7 @@ func (f *failures) sights(t *testing.T) []sight {
 	return saw
 }
 
-// all is an error unless the users of all cells see something with one of the texts.
+// all is an error unless the answers to the users of all cells have a text of texts.
 func (f *failures) all(t *testing.T, texts ...string) error {
 	t.Helper()
 	for i, saw := range f.sights(t) {

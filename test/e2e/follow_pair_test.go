@@ -112,8 +112,8 @@ func (k *pairOfKeepers) leave(t *testing.T, original string) {
 	}
 }
 
-// followed is what a Cluster document has in its spec to follow what has the
-// label with the road's name.
+// followed is the part of a Cluster's spec that follows the webhook
+// configurations labelled with the road's name.
 func (r *road) followed() string {
 	return fmt.Sprintf("  follow: {selector: {matchLabels: {%s: %s}}, webhookHosts: [127.0.0.1]}\n", followLabel, r.name)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/webhook"
 )
 
-// followers may do what docs/clusters.md grants for spec.follow.
+// followers have the rights that docs/clusters.md grants for spec.follow.
 const followers = "e2e:followers"
 
 const followersRBAC = `apiVersion: rbac.authorization.k8s.io/v1
@@ -55,8 +55,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "` + followe
 // followLabel selects the objects that a test has followed.
 const followLabel = "e2e.portcullis.dev/followed"
 
-// followingRoad is a road whose mesh has a store, and follows what has the
-// label with the road's name.
+// followingRoad is a road whose mesh has a store, and follows the webhook
+// configurations labelled with the road's name.
 type followingRoad struct {
 	*road
 	operator
@@ -94,8 +94,8 @@ func (f *followingRoad) follow(t *testing.T, on bool) {
 	f.Configure(t, "initial", document)
 }
 
-// registered makes the entries of the cluster those of the hooks in force,
-// one of which has to be a copy.
+// registered generates the entries of the cluster from the hooks in force.
+// There has to be a copy among them.
 func (f *followingRoad) registered(t *testing.T) {
 	t.Helper()
 	f.registeredWith(t, "validatingwebhookconfigurations")
@@ -149,7 +149,7 @@ func conditions(o *admissionregistrationv1.ValidatingWebhookConfiguration, off b
 }
 
 // seenWrites sends writes from several clients all the time, each with a name
-// of its own, and counts what a webhook saw of them.
+// of its own, and counts the writes that a webhook saw.
 type seenWrites struct {
 	*traffic
 	n atomic.Int64
@@ -177,7 +177,7 @@ func callsOf(servers ...*webhook.Server) map[string]int {
 
 // once sends a few writes alone, each of which the webhook has to see as
 // often as wanted.
-func (r *road) wantCalls(t *testing.T, prefix string, want int, servers ...*webhook.Server) { //nolint:unparam // the number is what a reader looks for
+func (r *road) wantCalls(t *testing.T, prefix string, want int, servers ...*webhook.Server) { //nolint:unparam // a reader looks for the number
 	t.Helper()
 	for i := range 5 {
 		name := fmt.Sprintf("%s-%d", prefix, i)

@@ -25,8 +25,8 @@ import (
 )
 
 // TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled has many CREATEs in flight, each with three initializers, over three dispatchers.
-// While all wait for the second initializer, one of the dispatchers and the leading member of etcd are killed. Clients repeat what failed: in the
-// end each Pod is there, and each initializer has acted on it once.
+// While all wait for the second initializer, a dispatcher and the leading member of etcd are killed. Clients repeat failed writes: in
+// the end each Pod is there, and each initializer has acted on it once.
 func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	citest.Soak(t, "kills a dispatcher and a member of etcd under load: 19 s")
 	const creates = 500
@@ -112,7 +112,7 @@ type loaded struct {
 	differs  *regexp.Regexp // in messages of one cause
 }
 
-// fail counts an attempt that failed, by its message without what differs from one to the next.
+// fail counts an attempt that failed, by its message without the parts that differ each time.
 func (l *loaded) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func entriesOf(t *testing.T, etcd *etcdtest.Cluster) (n uint64) {
 	t.Helper()
 	client := etcd.Client(etcd.Options(etcdtest.Root))
 	for _, endpoint := range client.Endpoints() {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // one of them may be gone
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // some of them may be gone
 		status, err := client.Status(ctx, endpoint)
 		cancel()
 		if err == nil {

@@ -276,7 +276,7 @@ func TestAClientBypassesInitializers(t *testing.T) {
 	}
 }
 
-// TestADryRunStagesNothing and warns, since it does not show what would be created.
+// TestADryRunStagesNothing and warns, since its answer is not the object that would be created.
 func TestADryRunStagesNothing(t *testing.T) {
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", timeout: 20s", name)...) // nobody acts
@@ -329,7 +329,7 @@ func TestAPodWithAGeneratedNameIsInitialized(t *testing.T) {
 	})
 }
 
-// TestAnotherReplicaTakesAnObjectOver when the one that has it is killed: the object is initialized once.
+// TestAnotherReplicaTakesAnObjectOver when the replica that has it is killed: the object is initialized once.
 func TestAnotherReplicaTakesAnObjectOver(t *testing.T) {
 	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
@@ -348,7 +348,7 @@ func TestAnotherReplicaTakesAnObjectOver(t *testing.T) {
 	i.wantNothingStaged(t)
 }
 
-// TestADispatcherIsKilledWhileItHoldsAPod: the client gets an error, the Pod is not created, what was staged goes with its lease, and the
+// TestADispatcherIsKilledWhileItHoldsAPod: the client gets an error, the Pod is not created, the staged object goes with its lease, and the
 // next attempt passes by another dispatcher.
 func TestADispatcherIsKilledWhileItHoldsAPod(t *testing.T) {
 	citest.Gate(t, "covers initializers: 6 s")

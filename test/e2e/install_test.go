@@ -33,7 +33,7 @@ const (
 	// meshNamespace is the namespace of docs/install.md.
 	meshNamespace = "portcullis-system"
 	// serviceRange has the addresses of Services. They are addresses of this
-	// machine, so that the one of the mesh can be listened on.
+	// machine, so that the mesh can listen on its own.
 	serviceRange = "127.77.0.0/24"
 	// forwardedPort is where the page finds the dispatchers' port for hosts.
 	forwardedPort = "127.0.0.1:8444"
@@ -326,8 +326,8 @@ func forward(t *testing.T, address string, targets []string) {
 	})
 }
 
-// join copies both ways between a connection and a new one to target, until one
-// of them ends or ctx does.
+// join copies both ways between a connection and a new one to target, until
+// either ends or ctx does.
 func join(ctx context.Context, client net.Conn, target string) {
 	defer client.Close()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", target)

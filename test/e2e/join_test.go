@@ -177,7 +177,7 @@ func (j *joining) inventory(t *testing.T) map[string]bool {
 	leases, err := client.CoordinationV1().Leases("").List(ctx, all)
 	check(err)
 	for i := range leases.Items {
-		if !strings.HasPrefix(leases.Items[i].Name, "apiserver-") { // that of kube-apiserver itself comes when it likes
+		if !strings.HasPrefix(leases.Items[i].Name, "apiserver-") { // kube-apiserver may write its own at any time
 			add("lease", &leases.Items[i])
 		}
 	}
@@ -327,9 +327,9 @@ func TestAClusterThatJoinsWithAKubeconfigIsAskedForItsNamespaces(t *testing.T) {
 	j.wantInventory(t, before)
 }
 
-// TestAClusterJoinsByABridge is what an operator does where dispatchers do not
-// reach the cluster: a join, which makes the capability and the document, the
-// bridge, and the join again.
+// TestAClusterJoinsByABridge has dispatchers that do not reach the cluster. The
+// operator runs a join, which makes the capability and the document, then the
+// bridge, and then the join again.
 func TestAClusterJoinsByABridge(t *testing.T) {
 	citest.Soak(t, "starts an API server, and waits for the trials of joins: 19 s")
 	j := newJoining(t, &metav1.LabelSelector{MatchLabels: map[string]string{"judged": "yes"}})
@@ -350,7 +350,7 @@ func TestAClusterOfAFileJoinsByItsCertificate(t *testing.T) {
 	r := newRoadWith(t, mesh.Options{Args: []string{"--operator=operator"}}, kube.Validating("denier", onPods(denier)))
 	r.host(t, func(h *hostsdk.Host) {
 		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries are those of the whole cluster
+			if q.Namespace() == r.namespace { // entries serve the whole cluster
 				return hostsdk.Deny("not today"), nil
 			}
 			return hostsdk.Allow(), nil

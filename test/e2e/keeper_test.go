@@ -55,7 +55,7 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 	r = newRoadOn(t, m, m.Serve(t))
 	other := r.Serve(t)
 	deny := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) { //nolint:unparam // the signature of a handler
-		if q.Namespace() == r.namespace { // entries are those of the whole cluster
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
 			return hostsdk.Deny("not today"), nil
 		}
 		return hostsdk.Allow(), nil
@@ -128,8 +128,8 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 	}
 }
 
-// TestTheMeshKeepsNoEntriesInAnObjectOfAnother has an object of the same name that the mesh did not make: it stays as it is, the Cluster
-// shows why nothing is registered, and once the operator has done what that message asks for, the entries come.
+// TestTheMeshKeepsNoEntriesInAnObjectOfAnother has an object of the same name that the mesh did not make: it stays as it is, the Cluster shows
+// why nothing is registered, and the entries come once the operator has followed that message.
 func TestTheMeshKeepsNoEntriesInAnObjectOfAnother(t *testing.T) {
 	citest.Gate(t, "waits for the next comparison of entries: 6 s")
 	const denier = "denier.example.com"

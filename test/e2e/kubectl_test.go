@@ -31,13 +31,13 @@ func kubectl(t *testing.T, line string) {
 	t.Logf("%s\n%s", line, out)
 }
 
-// kubectlError is what kubectl says before it ends with another exit code than 0.
+// kubectlError is the message of kubectl before it ends with another exit code than 0.
 type kubectlError struct{ message string }
 
 func (e kubectlError) Error() string { return e.message }
 
-// runKubectl runs kubectl's own commands in this process, on the shared cluster, and returns what they say to either output. Only one
-// runs at a time, since kubectl's way to end the process is a global variable of its package.
+// runKubectl runs kubectl's own commands in this process, on the shared cluster, and returns their text of both outputs. Only one runs at a
+// time, since kubectl's way to end the process is a global variable of its package.
 func runKubectl(t *testing.T, args ...string) (said string, err error) {
 	t.Helper()
 	kubeconfig, cache, flags := kubeconfigOf(t, cluster.Config()), t.TempDir(), genericclioptions.NewConfigFlags(true)

@@ -33,8 +33,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/process"
 )
 
-// The hooks of the test hosts of the conformance suite, whose handlers do what
-// the member script of an object says; conformance/README.md has the words.
+// The hooks of the test hosts of the conformance suite, whose handlers run the
+// script in the member script of an object; conformance/README.md has its
+// words.
 const (
 	scriptedFind = "a.example.com" // validating
 	scriptedMark = "b.example.com" // mutating
@@ -275,8 +276,8 @@ func TestHostsOfAllLanguagesAnswerTheCorpusAlike(t *testing.T) {
 	}
 }
 
-// ofOneCall matches what no two calls share: annotations that a handler makes
-// of its call, and what the mesh says about a call that failed.
+// ofOneCall matches texts that differ from call to call: annotations that a
+// handler makes of its call, and the mesh's message about a failed call.
 var ofOneCall = regexp.MustCompile(`[^"]*(remaining-ms|traceparent)":"[^"]*"| \[host instance [^]]*\]`)
 
 // corpusReviews are the reviews of the corpus that can be judged, each with

@@ -24,14 +24,14 @@ const (
 )
 
 // farTimeout is how long the API server and the mesh wait for a verdict: TCP
-// takes its time on a link that drops what it cannot carry.
+// takes its time on a link that drops packets.
 const farTimeout = 30 * time.Second
 
 // far is a road whose dispatcher and two replicas are in namespaces of their
 // own.
 type far struct {
 	*pair
-	first *netns.Namespace // that of the one replica
+	first *netns.Namespace // the network of the one replica
 	link  *netns.Link      // to it
 }
 
@@ -128,7 +128,7 @@ func TestASlowLinkEndsNoSession(t *testing.T) {
 	}
 
 	flow.wantNoFailure(t)
-	p.wantEnded(t, 1) // that of the drained one
+	p.wantEnded(t, 1) // the session of the drained replica
 }
 
 // patch has the mutating hook asked, past the API server: the Pod would have
@@ -146,8 +146,8 @@ func (p far) patch(ctx context.Context, caller *mesh.Caller, bytes int) error {
 }
 
 // TestALinkThatIsCutUnderALargeReview has another replica first, which answers
-// what was on its way to the first one, and then none. A short cut ends no
-// session: TCP repeats what was lost.
+// the calls that were on their way to the first one, and then none. A short cut
+// ends no session: TCP repeats lost segments.
 func TestALinkThatIsCutUnderALargeReview(t *testing.T) {
 	citest.Soak(t, "sends much over a slow link, as root: 10 s")
 	p := newFar(t)
@@ -167,7 +167,7 @@ func TestALinkThatIsCutUnderALargeReview(t *testing.T) {
 	<-time.After(2 * time.Second)
 	p.link.Mend()
 	wantAll(t, answers)
-	p.wantEnded(t, 2) // that of the drained one, too
+	p.wantEnded(t, 2) // the session of the drained replica, too
 
 	flow.wantNoFailure(t)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
 )
 
-// What all tests of this package share; TestMain sets it before the first of
-// them and nobody changes it afterwards.
+// All tests of this package share these. TestMain sets them before the first
+// test, and no test changes them.
 var (
 	cluster    *kube.Cluster
 	traces     *collector.Collector
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run makes what the tests share, runs them, and cleans up however they
-// ended. The result is the status to exit with.
+// run makes the shared parts of the tests, runs them, and cleans up however
+// they ended. The result is the status to exit with.
 func run(m *testing.M) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -84,7 +84,7 @@ func start(ctx context.Context) error {
 	return nil
 }
 
-// finish stops what start has started and looks for goroutines that outlived
+// finish stops the processes of start and looks for goroutines that outlived
 // the tests. The files of a run that failed are kept.
 func finish(code int) int {
 	if err := errors.Join(cluster.Stop(), traces.Stop()); err != nil {

@@ -55,7 +55,7 @@ func TestEveryBodyIsAnswered(t *testing.T) {
 	}
 }
 
-// damages are a body and what may become of it.
+// damages are a body and damaged copies of it.
 func damages(body []byte) map[string][]byte {
 	return map[string][]byte{
 		"whole":            body,
@@ -70,8 +70,8 @@ func damages(body []byte) map[string][]byte {
 	}
 }
 
-// answers is an error unless the body is answered: by an AdmissionReview with
-// a uid, or in v1alpha1 with a verdict, or by a Status that says what is wrong.
+// answers is an error unless the body is answered: by an AdmissionReview with a
+// uid, or in v1alpha1 with a verdict, or by a Status that names the mistake.
 func answers(ctx context.Context, caller *mesh.Caller, url string, body []byte) error {
 	answer, err := caller.Post(ctx, url, body)
 	if err != nil {
@@ -117,8 +117,8 @@ func corpusFiles(t *testing.T) []string {
 	return files
 }
 
-// TestRequestsThatAreNoReviewsAreAnswered has what goes wrong before a body is
-// read.
+// TestRequestsThatAreNoReviewsAreAnswered has mistakes that the mesh sees
+// before it reads a body.
 func TestRequestsThatAreNoReviewsAreAnswered(t *testing.T) {
 	citest.Gate(t, "covers bodies that are no reviews: a second")
 	r := newRoad(t, kube.Validating("any", onPods("any.example.com")))

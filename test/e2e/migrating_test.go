@@ -42,8 +42,8 @@ type guide struct {
 // example is a block of code of the page.
 type example struct{ language, text string }
 
-// TestTheGuideToMigratingWorks follows docs/migrating.md, and wants its
-// commands to say what stands there.
+// TestTheGuideToMigratingWorks follows docs/migrating.md, and wants the output
+// of its commands as it stands there.
 func TestTheGuideToMigratingWorks(t *testing.T) {
 	citest.Soak(t, "follows docs/migrating.md with kubectl: 9 s")
 	requireTools(t, "bash", "kubectl", "jq")
@@ -232,7 +232,7 @@ func (g *guide) step(t *testing.T, heading string, i int) example {
 	return g.steps[heading][i]
 }
 
-// shell runs commands and returns what they say.
+// shell runs commands and returns their output.
 func (g *guide) shell(t *testing.T, commands string) (said string, err error) {
 	t.Helper()
 	command := exec.Command("bash", "-euo", "pipefail", "-c", commands) // also in Cleanup, after the test's context
@@ -253,7 +253,7 @@ func (g *guide) run(t *testing.T, heading string) {
 	}
 }
 
-// runBlock runs the commands of another block than the first one of a step.
+// runBlock runs the commands of another block of a step than the first.
 func (g *guide) runBlock(t *testing.T, heading string, n int) {
 	t.Helper()
 	if said, err := g.shell(t, g.step(t, heading, n).text); err != nil {
@@ -268,17 +268,17 @@ func (g *guide) write(t *testing.T, heading string, i int, file string) {
 	}
 }
 
-// compare runs a command and compares what it says with what stands under it.
+// compare runs a command and compares its output with the output that the page has under it.
 func (g *guide) compare(t *testing.T, heading string, i int) {
 	t.Helper()
 	command, want, _ := strings.Cut(strings.TrimPrefix(g.step(t, heading, i).text, "$ "), "\n")
-	said, _ := g.shell(t, command) // what is denied ends with an error
+	said, _ := g.shell(t, command) // a command that is denied ends with an error
 	if diff := cmp.Diff(stable(want), stable(said)); diff != "" {
 		t.Errorf("%s: %s (-guide +said):\n%s", heading, command, diff)
 	}
 }
 
-// stable is what a command says, without what is different each time.
+// stable is the output of a command, without the parts that differ each time.
 func stable(said string) string {
 	said = regexp.MustCompile(`[0-9.]+(µs|ms|s)\b|[0-9a-f]{32,}`).ReplaceAllString(said, "X")
 	return regexp.MustCompile(` {2,}`).ReplaceAllString(said, "  ")

@@ -22,7 +22,7 @@ import (
 const (
 	// others is how many objects an API server looks at for each compilation, which takes it a millisecond and more.
 	others = 1000
-	// missedFor is how long an API server calls by what was before, until it counts as one that has missed the change.
+	// missedFor is how long an API server calls by the entries of before the change, until it counts as having missed the change.
 	missedFor = 2 * time.Second
 	// missPatience is how long the test tries to have it miss one.
 	missPatience = time.Minute

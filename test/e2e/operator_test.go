@@ -28,8 +28,8 @@ func kubeconfigOf(t *testing.T, config *rest.Config) string {
 // operator is an operator of a mesh.
 type operator struct{ flags []string }
 
-// newOperator is one that asks a dispatcher. The mesh has to know the name
-// "operator" (--operator).
+// newOperator is an operator that asks a dispatcher. The mesh has to know the
+// name "operator" (--operator).
 func newOperator(t *testing.T, m *mesh.Mesh, d *mesh.Dispatcher) operator {
 	t.Helper()
 	cert, key := m.Certify(t, "operator")

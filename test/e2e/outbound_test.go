@@ -41,8 +41,8 @@ const (
 	// serviceNamespace is where the services are that nobody has made: the
 	// mesh is told their addresses.
 	serviceNamespace = "policy"
-	// hookTimeout is less than what the entry leaves a hook, so that webhooks
-	// are told just that.
+	// hookTimeout is less than the entry leaves a hook, so that webhooks get
+	// exactly this timeout.
 	hookTimeout = 3 * time.Second
 )
 
@@ -117,7 +117,7 @@ func serviceV1beta1(name, hook, service string) *admissionregistrationv1beta1.Va
 	}
 }
 
-// denyBad denies what has a bad name.
+// denyBad denies objects with a bad name.
 func denyBad(q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	if strings.HasPrefix(q.Name, "bad") {
 		return webhook.Deny(http.StatusConflict, "bad names are not taken")(q)
@@ -198,8 +198,8 @@ func onlyCallOf(t *testing.T, server *webhook.Server, pod string) webhook.Call {
 	return found[0]
 }
 
-// wantSameRequest checks that two webhooks saw the same but for the uid, and
-// that it is what kube-apiserver would have sent.
+// wantSameRequest checks that two webhooks saw the same but for the uid, as
+// kube-apiserver would have sent it.
 func wantSameRequest(t *testing.T, a, b *admissionv1.AdmissionRequest) {
 	t.Helper()
 	first, second := *a, *b
@@ -234,7 +234,7 @@ func killedWebhookRoad(t *testing.T, policy admissionregistrationv1.FailurePolic
 func TestAKilledWebhookFailsTheRequestsOfAHookThatFailsClosed(t *testing.T) {
 	r := killedWebhookRoad(t, admissionregistrationv1.Fail)
 
-	// What follows "failed calling webhook" depends on whether the dispatcher has read the end of its idle connection yet.
+	// The text behind "failed calling webhook" depends on whether the dispatcher has read the end of its idle connection yet.
 	wantError(t, r.createDry(t.Context()), http.StatusInternalServerError, entryName, fragile, "failed calling webhook")
 }
 
@@ -337,7 +337,7 @@ func TestAWebhookThatIsAnsweringIsWaitedForWhenTheDispatcherStops(t *testing.T) 
 }
 
 // TestBuiltInObjectsAreDefaultedBetweenWebhooks has one webhook add a container
-// and looks at what the next one is shown.
+// and checks the object that the next one gets.
 func TestBuiltInObjectsAreDefaultedBetweenWebhooks(t *testing.T) {
 	first := webhook.Serve(t, cluster.Authority(), webhook.Patch(
 		`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"registry.example.com/sidecar"}}]`))
@@ -355,7 +355,7 @@ func TestBuiltInObjectsAreDefaultedBetweenWebhooks(t *testing.T) {
 	if err := json.Unmarshal(onlyCallOf(t, second, "defaulted").Request.Object.Raw, &shown); err != nil {
 		t.Fatal(err)
 	}
-	// The API server mounts the service account into what hooks have added only after them.
+	// The API server mounts the service account into containers that hooks have added only after the hooks.
 	mounts := cmpopts.IgnoreFields(corev1.Container{}, "VolumeMounts")
 	if diff := cmp.Diff(pod.Spec.Containers, shown.Spec.Containers, mounts); diff != "" {
 		t.Errorf("the second webhook saw other containers than the API server made of them (-API server +seen):\n%s", diff)

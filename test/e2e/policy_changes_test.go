@@ -38,7 +38,7 @@ type changing struct {
 	*road
 
 	configure func(policy admissionregistrationv1.FailurePolicyType)
-	// written returns when the entries are those of the configuration.
+	// written returns when the entries match the configuration.
 	written func()
 }
 
@@ -74,7 +74,7 @@ func newChangingByMesh(t *testing.T) changing {
 
 // TestHooksThatChangeTheirPolicySeeEachWrite changes the failurePolicy of a
 // mutating and of a validating hook, again and again, while Pods are created:
-// no write fails, and no write passes that one of the hooks has not seen.
+// no write fails, and each write that passes was seen by both hooks.
 func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
 	citest.Soak(t, "changes hooks 20 times under load: 4 minutes")
 	for name, start := range map[string]func(*testing.T) changing{

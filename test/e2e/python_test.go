@@ -44,7 +44,7 @@ func TestAHostWithoutAnSDKServesARealDispatcher(t *testing.T) {
 	wantError(t, err, http.StatusForbidden, `hook "pinned-images.example.com" denied the request: image app:latest is not pinned`)
 
 	// It understands neither batches nor chunks; the host that takes its place
-	// does, and is replaced in its turn by what was there before.
+	// does, and is replaced in its turn by the former host.
 	large := r.largeReviewer(t)
 	large()
 	flow := newTraffic(t, r.createDry)
@@ -135,8 +135,8 @@ func pythonHost(t *testing.T) func(*road) *process.Process {
 }
 
 // interpreter is the Python of the virtual environment that the example's own
-// test makes. When there is none that test runs now, and knows what to do on
-// a machine without Python.
+// test makes. When there is none, that test runs now, and it copes with a
+// machine without Python.
 func interpreter(t *testing.T, tree build.Tree, example string) string {
 	t.Helper()
 	sum := sha256.Sum256(readFile(t, filepath.Join(example, "requirements.txt")))

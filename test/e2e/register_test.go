@@ -19,8 +19,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
 )
 
-// TestTheEntriesThatRegisterPrintsCallEachHookOnce puts what `portcullis
-// cluster register` prints into the cluster, unchanged. Hooks that fail open
+// TestTheEntriesThatRegisterPrintsCallEachHookOnce applies the output of
+// `portcullis cluster register` to the cluster, unchanged. Hooks that fail open
 // and hooks that fail closed stand behind entries of their own there.
 func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
 	const closed, open, label = "closed.example.com", "open.example.com", "label.example.com"
@@ -32,7 +32,7 @@ func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
 	count := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if q.Namespace() == r.namespace { // entries are those of the whole cluster
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
 			calls[q.Hook]++
 		}
 		return hostsdk.Allow(), nil
@@ -55,10 +55,10 @@ func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
 	}
 }
 
-// TestARequestComesToOneMutatingEntryInWhateverVersion has a hook that fails
-// closed on one version of a resource, and one that fails open on another,
-// each with matchPolicy Equivalent: an API server that had an entry for each
-// would have the whole chain run twice.
+// TestARequestComesToOneMutatingEntryInWhateverVersion has a fail-closed hook
+// on one version of a resource, and a fail-open hook on another, each with
+// matchPolicy Equivalent: an API server that had an entry for each would have
+// the whole chain run twice.
 func TestARequestComesToOneMutatingEntryInWhateverVersion(t *testing.T) {
 	const closed, open = "scaler.closed.example.com", "scaler.open.example.com"
 	onScalers := func(name string) kube.Hook {
@@ -112,13 +112,13 @@ func TestARequestComesToOneMutatingEntryInWhateverVersion(t *testing.T) {
 	}
 }
 
-// register installs what the command prints.
+// register installs the entries that the command prints.
 func (r *road) register(t *testing.T) {
 	t.Helper()
 	r.registerBy(t, portcullis)
 }
 
-// registerBy installs what the command of a program prints.
+// registerBy installs the entries that the command of a program prints.
 func (r *road) registerBy(t *testing.T, program string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, "cluster", "register", clusterName, "--print", "--name="+r.name,

@@ -40,7 +40,7 @@ func TestEntriesAreAppliedDiffedAndRemoved(t *testing.T) {
 	r := newRoad(t, kube.Validating("denier", hook))
 	r.host(t, func(h *hostsdk.Host) {
 		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries are those of the whole cluster
+			if q.Namespace() == r.namespace { // entries serve the whole cluster
 				return hostsdk.Deny("not today"), nil
 			}
 			return hostsdk.Allow(), nil

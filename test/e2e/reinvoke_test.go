@@ -58,15 +58,15 @@ func limits(raw []byte) (string, error) {
 }
 
 // TestChangesByInTreePluginsReinvokeTheHooksThatAskForIt has a plugin of the
-// API server, LimitRanger, change what a hook has made: through the entries
-// that `portcullis cluster register` prints.
+// API server, LimitRanger, change the object after a hook did: through the
+// entries that `portcullis cluster register` prints.
 func TestChangesByInTreePluginsReinvokeTheHooksThatAskForIt(t *testing.T) {
 	const watch, sidecar, never = "watch.example.com", "sidecar.example.com", "never.example.com"
 	r := newRoad(t, ifNeeded(kube.Mutating("a-watch", onPods(watch))), kube.Mutating("b-sidecar", onPods(sidecar), onPods(never)))
 	var watched, rest asked
 	r.host(t, func(h *hostsdk.Host) {
 		h.Mutate(watch, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() != r.namespace { // entries are those of the whole cluster
+			if q.Namespace() != r.namespace { // entries serve the whole cluster
 				return hostsdk.Allow(), nil
 			}
 			text, err := limits(q.Object())
@@ -172,7 +172,7 @@ func TestAWriteIsReviewedAgainOnAConflict(t *testing.T) {
 			if err := errors.Join(json.Unmarshal(q.OldObject(), &before), json.Unmarshal(q.Object(), &after)); err != nil {
 				return nil, err
 			}
-			if after.Labels["patched"] == "" { // what the hook itself writes
+			if after.Labels["patched"] == "" { // the hook's own label
 				return hostsdk.Allow(), nil
 			}
 			calls.add(fmt.Sprintf("old=%q new=%q", before.Annotations[meddled], after.Annotations[meddled]), q)

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// clusterName is what the mesh calls the cluster.
+	// clusterName is the name of the cluster in the mesh.
 	clusterName = "e2e"
 	// entryName is the webhook in the cluster's own configuration that calls
 	// the mesh.
@@ -98,8 +98,8 @@ func documents(t *testing.T, configurations ...metav1.Object) []string {
 	return all
 }
 
-// clusterDocument is the shared cluster in the words of the mesh, which may
-// ask it for what reviews do not carry, and no more.
+// clusterDocument is the Cluster document of the shared cluster. The mesh may
+// read from it the data that reviews do not carry, and no more.
 func clusterDocument(t *testing.T) string {
 	t.Helper()
 	return clusterDocumentAt(t, cluster.Config().Host)

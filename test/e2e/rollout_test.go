@@ -42,7 +42,7 @@ func newRolled(t *testing.T, options mesh.Options) *road {
 }
 
 // rolledWitness makes Pods on a road that is rolled. The mutating hook marks
-// what it has seen, and the validating hook writes names into a file.
+// each Pod that it has seen, and the validating hook writes names into a file.
 type rolledWitness struct {
 	witness
 	road *road
@@ -86,7 +86,7 @@ func rolledHooks() []string {
 	}
 }
 
-// markPatch is what the mutating hook does to a Pod.
+// markPatch is the mutating hook's patch of a Pod.
 const markPatch = `[{"op":"add","path":"/metadata/labels","value":{"marked":"yes"}}]`
 
 // createMarked creates a Pod, dry, which the mutating hook has to have marked.

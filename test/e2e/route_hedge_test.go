@@ -14,7 +14,7 @@ import (
 )
 
 // TestAReplicaThatHangsIsNotWaitedForWhereCallsAreHedged has two replicas. The
-// one that is called first hangs: nothing lets it go before the write has been
+// first that is called hangs: nothing lets it go before the write has been
 // answered.
 func TestAReplicaThatHangsIsNotWaitedForWhereCallsAreHedged(t *testing.T) {
 	citest.Gate(t, "covers hedged calls: a second")

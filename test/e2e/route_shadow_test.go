@@ -16,7 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// The hooks in shadow of a road, and one of each kind that decides.
+// The hooks in shadow of a road, and a deciding hook of each kind.
 const (
 	strict, lenient  = "strict.example.com", "lenient.example.com"
 	painter, labeler = "painter.example.com", "labeler.example.com"
@@ -63,7 +63,7 @@ func (r *road) createLabelled(t *testing.T, name string) map[string]string {
 }
 
 // TestHooksInShadowDecideNothing has hooks that would deny and change every
-// Pod: what they would have done is counted.
+// Pod. The mesh counts the denials and changes that they would have made.
 func TestHooksInShadowDecideNothing(t *testing.T) {
 	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
 		h.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
@@ -81,7 +81,7 @@ func TestHooksInShadowDecideNothing(t *testing.T) {
 	wantMetric(t, r.dispatcher, fmt.Sprintf(`portcullis_hook_shadow_total{name="%s",outcome="patched",type="admit"} %d`, painter, pods))
 }
 
-// shadowReport is a part of what `shadow report` says of a hook.
+// shadowReport has some fields of a hook in `shadow report`.
 type shadowReport struct {
 	Name       string `json:"name"`
 	Cluster    string `json:"cluster"`

@@ -91,7 +91,7 @@ func TestHooksThatChangeNothingRunAtOnce(t *testing.T) {
 }
 
 // TestAChainThatIsAskedAheadMakesTheSameObject has hooks that change nothing,
-// and then each builds on what those before it have made.
+// and then hooks that each build on the changes of the hooks before them.
 func TestAChainThatIsAskedAheadMakesTheSameObject(t *testing.T) {
 	citest.Gate(t, "covers calls ahead: 4 s")
 	want := ""

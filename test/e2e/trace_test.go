@@ -164,7 +164,7 @@ func reviewInTrace(t *testing.T, d *dev, env []string) string {
 	command := exec.CommandContext(t.Context(), portcullis, "review", "-f", filepath.Join(d.dir, "pod.json"),
 		"--ready-file", filepath.Join(filepath.Dir(d.dir), "ready.json"), "--stage", "validate", "-o", "json")
 	command.Env = append(os.Environ(), env...)
-	said, _ := command.Output() // the exit code is that of a denial
+	said, _ := command.Output() // the exit code of a denial
 	var report struct {
 		TraceID string `json:"traceId"`
 	}
@@ -174,8 +174,8 @@ func reviewInTrace(t *testing.T, d *dev, env []string) string {
 	return report.TraceID
 }
 
-// ancestry is the spans from the one of that name upwards, and the id of the
-// last one's parent, of which nothing has arrived.
+// ancestry is the spans from the span of that name upwards, and the id of the
+// last span's parent, which has not arrived.
 func ancestry(spans []collector.Span, name string) (road, root string) {
 	next := func(s collector.Span) bool { return s.Name == name }
 	for {

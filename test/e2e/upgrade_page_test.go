@@ -18,11 +18,11 @@ import (
 )
 
 // The tests of this file run every block of commands of docs/upgrade.md. They
-// leave out what the page names in its text: `helm upgrade` and `helm
-// rollback`, since the helm here only renders; and etcd's own tools. No node
-// runs the Pods that the controllers make, since there are no images: what
-// dispatchers of two versions do together is for
-// TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails.
+// leave out the commands that the page names in its text: `helm upgrade` and
+// `helm rollback`, since the helm here only renders; and etcd's own tools. No
+// node runs the Pods that the controllers make, since there are no images.
+// TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails has
+// dispatchers of two versions together.
 
 const (
 	upgradeOrder   = "Order"

@@ -12,15 +12,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// versionBefore is the commit whose programs have to work with those of today
-// (docs/upgrade.md): the newest release, and until there is one, the oldest
-// commit that knows the flags of package mesh.
+// versionBefore is the commit whose programs have to work with the programs of
+// today (docs/upgrade.md): the newest release, and until there is one, the
+// oldest commit that knows the flags of package mesh.
 const versionBefore = "74044c0602efa7536818cd042c0ec193e92b84a3"
 
 // TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails rolls two
-// dispatchers from the version before to that of today, and back. Each version
-// has a host of the other beside its own. The entries are those of the version
-// before.
+// dispatchers from the version before to today's, and back. Each version has a
+// host of the other beside its own. The version before has generated the
+// entries.
 func TestAMeshIsUpgradedAndTakenBackWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	citest.Soak(t, "builds an earlier version, and rolls to it and back under load: minutes")
 	old, oldHost := programsBefore(t)

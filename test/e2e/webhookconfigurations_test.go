@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "record what kube-apiserver says in testdata instead of comparing with it")
 
-// verdict is what kube-apiserver says to one configuration of the corpus.
+// verdict is the answer of kube-apiserver to one configuration of the corpus.
 type verdict struct {
 	File     string `json:"file"`
 	Accepted bool   `json:"accepted"`
@@ -37,8 +37,8 @@ type verdict struct {
 const recordedVerdicts = "testdata/webhookconfiguration_verdicts.json"
 
 // TestCorpusWebhookConfigurationsAreJudgedAsRecorded asks the real API server
-// about each v1 configuration of the corpus and compares with the record. It
-// is what makes the record trustworthy.
+// about each v1 configuration of the corpus and compares with the record. The
+// record can be trusted because of this test.
 func TestCorpusWebhookConfigurationsAreJudgedAsRecorded(t *testing.T) {
 	files := corpusConfigurations(t)
 	if *update {

@@ -121,8 +121,8 @@ func (t Tree) ImagePolicy(ctx context.Context) (string, error) {
 	return t.build(ctx, t.Root, "imagepolicy", "./examples/imagepolicy", "")
 }
 
-// Render builds the program that prints what is in a Helm chart, and returns
-// its file. Its module has Helm, which no other one needs.
+// Render builds the program that prints the content of a Helm chart, and
+// returns its file. Its module alone needs Helm.
 func (t Tree) Render(ctx context.Context) (string, error) {
 	return t.build(ctx, filepath.Join(t.Root, "deploy", "render"), "render", ".", "")
 }

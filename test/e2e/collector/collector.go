@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Span is what is kept of a span.
+// Span has the kept fields of a span.
 type Span struct {
 	// Service is the service.name of the process that it comes from.
 	Service string
@@ -78,16 +78,16 @@ func (c *Collector) Stop() error {
 // Endpoint is its host:port.
 func (c *Collector) Endpoint() string { return c.listener.Addr().String() }
 
-// Trace is what has arrived of a trace so far, by its id in hexadecimal.
-// Processes export their spans a little after they have ended.
+// Trace is the spans of a trace that have arrived so far, by its id in
+// hexadecimal. Processes export their spans a little after they have ended.
 func (c *Collector) Trace(id string) []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.traces[id]...)
 }
 
-// Export implements the OTLP service. The answer of the viewer is that of the
-// collector: an exporter tries again what the viewer could not take.
+// Export implements the OTLP service. The collector answers as the viewer does:
+// an exporter sends spans again that the viewer could not take.
 func (c *Collector) Export(ctx context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
 	if c.viewer != nil {
 		if _, err := collectorv1.NewTraceServiceClient(c.viewer).Export(ctx, r); err != nil {

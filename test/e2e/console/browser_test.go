@@ -26,7 +26,7 @@ type browser struct {
 	ctx context.Context // chromedp keeps the page in it
 
 	mu     sync.Mutex
-	errors []string // what the page wrote as an error, and what its policy refused
+	errors []string // errors that the page logged, and violations of its policy
 }
 
 // starts is how often a browser that does not start is started: on a machine without memory or time it may not.
@@ -177,7 +177,7 @@ func (b *browser) look(width int64, colours string) {
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}}))
 }
 
-// checkAccessibility reports what axe finds serious.
+// checkAccessibility reports the findings of axe that are serious.
 func (b *browser) checkAccessibility(axe, where string) {
 	b.Helper()
 	value[bool](b, axe+"; true")

@@ -73,7 +73,7 @@ func TestConsole(t *testing.T) {
 		t.Errorf("the address of a hook ends with %s", hash)
 	}
 
-	b.click("tbody a[href^='#/reviews/']") // the slowest: which one that is differs
+	b.click("tbody a[href^='#/reviews/']") // the slowest review, another one in each run
 	b.shows("Where the time of this review went.", "read and decoded")
 	b.await("bars", `document.querySelectorAll("table.waterfall rect.call").length >= 3 && document.querySelectorAll("table.waterfall rect.phase").length >= 3`)
 	b.open("reviews/u3")
@@ -179,7 +179,7 @@ func TestConsoleGivesNoDataWithoutItsToken(t *testing.T) {
 	b.shows("Hooks in force")
 }
 
-// TestConsoleRefusesScripts tries what a page would do that took a text of the mesh as HTML.
+// TestConsoleRefusesScripts shows texts of the mesh that would run scripts in a page that took them as HTML.
 func TestConsoleRefusesScripts(t *testing.T) {
 	citest.Gate(t, "runs chromium: 3 s")
 	b := start(t)

@@ -76,7 +76,7 @@ spec: {configuration: quota, stage: initialize, timeout: 9s, hosts: [quota-contr
 `, quota)
 }
 
-// clusters are one that sends reviews, and one in an emergency.
+// clusters are a cluster that sends reviews, and another in an emergency.
 func clusters() []string {
 	return []string{mesh.Cluster("prod-1", apiServer, ""), fmt.Sprintf(`%s  bypass:
     breakGlass:

@@ -14,13 +14,13 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// installable reports whether .ci/browser can install what the tests need.
+// installable reports whether .ci/browser can install the programs that the tests need.
 func installable(uid int, look func(program string) (string, error)) bool {
 	_, err := look("apt-get")
 	return uid == 0 && err == nil
 }
 
-// lacks ends a test that cannot run. Where .ci/browser cannot install what it lacks, the test is skipped in CI too.
+// lacks ends a test that cannot run. Where .ci/browser cannot install the missing programs, the test is skipped in CI too.
 func lacks(t testing.TB, what string) {
 	t.Helper()
 	if installable(os.Getuid(), exec.LookPath) {

@@ -23,7 +23,7 @@ import (
 
 const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"containers":[{"name":"c","image":"app"}],"hostNetwork":true}}`
 
-// podValidator is what a team has: a validator for typed objects.
+// podValidator is a team's validator for typed objects.
 type podValidator struct{}
 
 func (podValidator) ValidateCreate(_ context.Context, p *corev1.Pod) (admission.Warnings, error) {
@@ -41,7 +41,7 @@ func (podValidator) ValidateDelete(context.Context, *corev1.Pod) (admission.Warn
 	return nil, nil
 }
 
-// podDefaulter is one that changes objects.
+// podDefaulter is a team's webhook that changes objects.
 type podDefaulter struct{}
 
 func (podDefaulter) Default(_ context.Context, p *corev1.Pod) error {

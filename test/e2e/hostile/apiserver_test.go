@@ -64,7 +64,7 @@ func (a *attack) apiServer() http.Handler {
 	return a.inTurn(append(honest, answers()...))
 }
 
-// bridge is one of the tenant's own, with its API server behind it.
+// bridge is a bridge of the tenant, with its API server behind it.
 func bridge() role {
 	return role{
 		name: "a bridge", inputs: []string{"a tunnel of a bridge"},

@@ -97,7 +97,7 @@ func TestHostileTenants(t *testing.T) {
 	}
 }
 
-// play has a role attack for a time, and compares the victim's reviews with those of a quiet mesh.
+// play has a role attack for a time, and compares the victim's reviews with its reviews in a quiet mesh.
 func (a *arena) play(t *testing.T, r role, length time.Duration) row {
 	before := a.settled(t)
 	quiet := a.victim.review(t, length)

@@ -25,7 +25,7 @@ const (
 	strangerName = "stranger"
 )
 
-// users write what they like to a cluster whose hooks hang.
+// users write any object to a cluster whose hooks hang.
 func users() role {
 	return role{
 		name:   "users of a cluster",
@@ -117,7 +117,7 @@ func whole(text func(n int) []byte) body {
 	}
 }
 
-// bodies are what users make API servers send, and what those send who only say that they are one.
+// bodies are requests that users make API servers send, and requests of callers that only pretend to be an API server.
 func bodies() []body {
 	deep := []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":` + strings.Repeat(`{"object":`, 200_000))
 	return []body{

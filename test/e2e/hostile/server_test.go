@@ -28,7 +28,7 @@ func endless(w io.Writer, text string) {
 	}
 }
 
-// answers are what a server of the tenant says to anybody who asks for JSON.
+// answers are the answers of a server of the tenant to requests for JSON.
 func answers() []http.HandlerFunc {
 	many := strings.Repeat(`{},`, 20_000)
 	return []http.HandlerFunc{

@@ -18,7 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// author applies what it likes within its prefix and its cluster, and asks for everything.
+// author applies any document within its prefix and its cluster, and makes every request.
 func author() role {
 	return role{
 		name: "an author",

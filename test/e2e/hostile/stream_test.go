@@ -23,12 +23,12 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/pki"
 )
 
-// tls is what a client of the listener for hosts dials with.
+// tls is the configuration of a client of the listener for hosts.
 func (a *attack) tls(identity string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: a.authorities(), Certificates: []tls.Certificate{a.certificate(a.Mesh[identity])}}
 }
 
-// dialer dials from an address of the tenant's own: shares of handshakes are those of addresses.
+// dialer dials from an address of the tenant. Each address has its share of handshakes.
 func (a *attack) dialer() *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 66, 6, 6)}, Timeout: time.Second}
 }
@@ -89,7 +89,7 @@ func (a *attack) dials(identity string, count int) []*grpc.ClientConn {
 // code is the code of a call that has ended.
 func code(err error) string { return status.Code(err).String() }
 
-// host says what it likes on its sessions.
+// host sends any frame on its sessions.
 func host() role {
 	return role{
 		name: "a host", inputs: []string{"Hello of a host", "a verdict of a host"},

@@ -36,11 +36,11 @@ func roles() []role {
 	return []role{users(), webhooks(), conversions(), apiServer(), bridge(), host(), author(), controller(), directCaller(), stranger()}
 }
 
-// setup is what the process of a tenant is told, as JSON.
+// setup is the JSON input of the process of a tenant.
 type setup struct {
 	Role string `json:"role"`
 	mesh.Addresses
-	// Callers are certificates of API servers, and Mesh those of the mesh's own authority, by identity.
+	// Callers are certificates of API servers, and Mesh certificates of the mesh's authority, by identity.
 	Callers map[string]pki.Pair `json:"callers"`
 	Mesh    map[string]pki.Pair `json:"mesh"`
 	// Authority is the certificate of the mesh's authority, as PEM.

@@ -88,7 +88,7 @@ func (a *arena) caller(t testing.TB, name string) *mesh.Caller {
 	return mesh.NewCaller(t, a.Authority().Pool(), a.certificate(t, name), true)
 }
 
-// certificate is one of an API server.
+// certificate is the certificate of an API server.
 func (a *arena) certificate(t testing.TB, name string) tls.Certificate {
 	t.Helper()
 	pair, err := a.callers.Client(name)

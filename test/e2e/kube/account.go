@@ -16,7 +16,7 @@ import (
 )
 
 // Account makes a service account, with its namespace, and is a configuration
-// with a token of it. What it may do is for RBAC to say.
+// with a token of it. RBAC decides on its rights.
 func (c *Cluster) Account(t testing.TB, namespace, name string) *rest.Config {
 	t.Helper()
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -34,8 +34,8 @@ func (c *Cluster) Account(t testing.TB, namespace, name string) *rest.Config {
 	}
 }
 
-// Apply creates the objects of a manifest, of the kinds that grant rights. What
-// is there already stays as it is.
+// Apply creates the objects of a manifest, of the kinds that grant rights.
+// Objects that exist stay as they are.
 func (c *Cluster) Apply(t testing.TB, manifest string) {
 	t.Helper()
 	for document := range strings.SplitSeq(manifest, "\n---\n") {

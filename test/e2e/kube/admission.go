@@ -71,10 +71,10 @@ func (c *Cluster) admissionArgs(opts Options) ([]string, error) {
 	return []string{"--admission-control-config-file=" + file}, nil
 }
 
-// Present has kube-apiserver present a client certificate to webhooks, from
-// the first connection on that it dials a second later: client-go keeps what it
-// has read for so long. With the second certificate of a webhook it closes the
-// connections that it has to it. One test at a time may call it.
+// Present has kube-apiserver present a client certificate to webhooks, from the
+// first connection on that it dials a second later: client-go keeps the files
+// that it has read for so long. With the second certificate of a webhook it
+// closes the connections that it has to it. One test at a time may call it.
 func (c *Cluster) Present(pair pki.Pair) error { return c.present(webhookClient, pair) }
 
 func (c *Cluster) present(client string, pair pki.Pair) error {

@@ -40,8 +40,8 @@ func (c *Cluster) AlternateListener() (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// PresentAt has kube-apiserver present a client certificate to webhooks at one
-// of the alternate addresses, which it returns as host:port.
+// PresentAt has kube-apiserver present a client certificate to webhooks at an
+// alternate address, which it returns as host:port.
 func (c *Cluster) PresentAt(alternate int, pair pki.Pair) (string, error) {
 	return c.alternateAddress(alternate), c.present(alternateClient(alternate), pair)
 }

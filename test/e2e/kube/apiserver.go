@@ -100,7 +100,7 @@ func (c *Cluster) serviceAccountArgs(Options) ([]string, error) {
 }
 
 // ConfigFor is a new configuration of any user and groups, without a limit on
-// the rate of requests. What the user may do is for RBAC to say.
+// the rate of requests. RBAC decides on the rights of the user.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	pair, err := c.authority.Client(user, groups...)
 	if err != nil {

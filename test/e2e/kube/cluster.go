@@ -27,8 +27,8 @@ const (
 	// kube-apiserver presents to webhooks.
 	WebhookClientName = "kube-apiserver"
 
-	// adminName and adminGroup are the user that [Cluster.Config] acts as; the
-	// group is the one that RBAC lets do everything.
+	// adminName and adminGroup are the user that [Cluster.Config] acts as. RBAC
+	// grants the group all rights.
 	adminName  = "e2e-admin"
 	adminGroup = "system:masters"
 
@@ -73,7 +73,7 @@ type Cluster struct {
 	alternate *net.TCPListener
 }
 
-// Start builds what is missing, starts the control plane and returns when it
+// Start builds missing programs, starts the control plane and returns when it
 // serves and a Pod can be created in the namespace "default". ctx bounds the
 // start alone.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {

@@ -14,8 +14,8 @@ import (
 // binary's process id, by which the leftovers of a killed one are found.
 type directory string
 
-// newDirectory makes a directory in parent, after it has removed those of
-// test binaries that are no more.
+// newDirectory makes a directory in parent, after it has removed the
+// directories of test binaries that have ended.
 func newDirectory(parent string) (directory, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", fmt.Errorf("make the directory of running clusters: %w", err)

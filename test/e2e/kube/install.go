@@ -24,8 +24,8 @@ const (
 	effectInterval = 20 * time.Millisecond
 )
 
-// configurations is what is needed of the client of either kind of webhook
-// configuration.
+// configurations has the methods that tests need from the client of either kind
+// of webhook configuration.
 type configurations[T metav1.Object] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Delete(context.Context, string, metav1.DeleteOptions) error

@@ -33,9 +33,8 @@ func (c *Cluster) Namespace(t testing.TB, labels map[string]string) string {
 	return created.Name
 }
 
-// ContextReaders is the group whose users may ask for what reviews do not
-// carry, and nothing else: what a mesh needs of a cluster
-// (docs/configuration.md).
+// ContextReaders is the group whose users may read the objects that a mesh
+// needs and reviews do not carry, and no others (docs/configuration.md).
 const ContextReaders = "e2e:context-readers"
 
 // letReadContext grants it.

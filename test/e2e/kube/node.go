@@ -28,7 +28,7 @@ type PodOptions struct {
 	// Names take the place of names and addresses that a node would resolve,
 	// in arguments and in ConfigMaps: pairs of old and new.
 	Names []string
-	// Env is added to that of the Pod, as KEY=value.
+	// Env is added to the environment of the Pod, as KEY=value.
 	Env []string
 	// Dir is where its volumes and its log lie.
 	Dir string
@@ -84,8 +84,8 @@ type RunningPod struct {
 	names     *strings.Replacer
 }
 
-// Refresh brings the volumes to what the Secrets and ConfigMaps say now, as
-// the kubelet does within a minute or two.
+// Refresh copies the current Secrets and ConfigMaps into the volumes, as the
+// kubelet does within a minute or two.
 func (p *RunningPod) Refresh(t testing.TB) {
 	t.Helper()
 	for _, volume := range p.volumes {
@@ -121,7 +121,7 @@ func (c *Cluster) writeVolume(t testing.TB, namespace string, volume *corev1.Vol
 	writeFiles(t, dir, files)
 }
 
-// writeToken writes what a Pod has of its service account.
+// writeToken writes the files that a Pod has of its service account.
 func (c *Cluster) writeToken(t testing.TB, namespace, account, dir string) {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}

@@ -59,8 +59,8 @@ func (c *Cluster) tracingArgs(opts Options) ([]string, error) {
 const exportSoon = "OTEL_BSP_SCHEDULE_DELAY=200"
 
 // AuditEvents are the events in the audit log that match, oldest first. The
-// cluster must have been started with an audit level. An event is written
-// after its answer was sent, so a test polls for the one that it wants.
+// cluster must have been started with an audit level. An event is written after
+// its answer was sent, so a test polls for it.
 func (c *Cluster) AuditEvents(match func(*auditv1.Event) bool) ([]auditv1.Event, error) {
 	file, err := os.Open(c.dir.path(auditLogFile))
 	if err != nil {

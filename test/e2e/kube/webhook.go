@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// apiVersion is that of webhook configurations.
+// apiVersion is the API version of webhook configurations.
 const apiVersion = "admissionregistration.k8s.io/v1"
 
 // Hook describes one webhook of a configuration, with the values that suit
@@ -25,8 +25,8 @@ type Hook struct {
 	// CABundle is the PEM of the authority that the webhook's certificate
 	// comes from.
 	CABundle []byte
-	// Operations and Resources are what it is called for. Resources are of the
-	// core group unless Group says otherwise.
+	// Operations and Resources select the requests that it is called for.
+	// Resources are of the core group unless Group says otherwise.
 	Operations []admissionregistrationv1.OperationType
 	Group      string
 	Resources  []string

@@ -17,7 +17,7 @@ import (
 // ready.
 const probeInterval = 50 * time.Millisecond
 
-// Port is one of the ports of a dispatcher.
+// Port is a port of a dispatcher.
 type Port func(Addresses) string
 
 // The ports that somebody balances.
@@ -28,11 +28,10 @@ var (
 	HostsPort Port = func(a Addresses) string { return a.Hosts }
 )
 
-// Balancer is one address in front of several dispatchers, as a Service is
-// with kube-proxy: a new connection goes to one of those that were ready when
-// they were last asked, by chance, and stays there whatever becomes of it.
-// Between the moment that a dispatcher turns unready and that in which the
-// balancer knows it, connections still go there.
+// Balancer is one address in front of several dispatchers, as a Service is with
+// kube-proxy: a new connection goes by chance to a dispatcher that was ready
+// when last asked, and stays there. Until the balancer learns that a dispatcher
+// has turned unready, connections still go there.
 type Balancer struct {
 	// Address is the host:port.
 	Address string

@@ -44,7 +44,7 @@ func NewCaller(t testing.TB, authorities *x509.CertPool, certificate tls.Certifi
 	return &Caller{client: &http.Client{Transport: transport, Timeout: callTimeout}}
 }
 
-// Answer is what came back for a POST.
+// Answer is the answer to a POST.
 type Answer struct {
 	Status int
 	Body   []byte

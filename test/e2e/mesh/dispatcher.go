@@ -42,7 +42,7 @@ type Dispatcher struct {
 	mesh      *Mesh
 	name      string
 	ip        string
-	namespace *netns.Namespace // nil: that of the test
+	namespace *netns.Namespace // nil: the test's own
 	published bool             // hosts are told its address
 	process   *process.Process
 	killed    bool
@@ -56,7 +56,7 @@ func (m *Mesh) Serve(t testing.TB) *Dispatcher {
 }
 
 // ServeIn is Serve in a network namespace, on its address, which has to be
-// one of [Options.Addresses].
+// among [Options.Addresses].
 func (m *Mesh) ServeIn(t testing.TB, namespace *netns.Namespace) *Dispatcher {
 	t.Helper()
 	return m.serve(t, &Dispatcher{ip: namespace.Address(), namespace: namespace})
@@ -169,7 +169,7 @@ func (d *Dispatcher) URL(cluster, stage string) string {
 	return d.Bridge + "/v1/clusters/" + cluster + "/" + stage
 }
 
-// LogFile is what the dispatcher writes to.
+// LogFile is the file with the output of the dispatcher.
 func (d *Dispatcher) LogFile() string { return d.mesh.path(d.name + ".log") }
 
 // Ready is an error, with the reasons, while the dispatcher says that it is
@@ -185,13 +185,13 @@ func (d *Dispatcher) Notes(ctx context.Context) (string, error) { return d.get(c
 // Metrics are all lines of the dispatcher's metrics.
 func (d *Dispatcher) Metrics(ctx context.Context) (string, error) { return d.get(ctx, "/metrics") }
 
-// Profile is what the processors of the dispatcher did for a time, for `go tool pprof`. It needs the argument --pprof.
+// Profile is a CPU profile of the dispatcher over a time, for `go tool pprof`. It needs the argument --pprof.
 func (d *Dispatcher) Profile(ctx context.Context, length time.Duration) ([]byte, error) {
 	profile, err := d.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
 	return []byte(profile), err
 }
 
-// Heap is what is in memory after a collection of garbage, for `go tool pprof`. It needs the argument --pprof.
+// Heap is a profile of the heap after a collection of garbage, for `go tool pprof`. It needs the argument --pprof.
 func (d *Dispatcher) Heap(ctx context.Context) ([]byte, error) {
 	profile, err := d.get(ctx, "/debug/pprof/heap?gc=1")
 	return []byte(profile), err

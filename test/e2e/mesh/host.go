@@ -72,7 +72,7 @@ func (m *Mesh) startHost(t testing.TB, dispatchers []string, identity string, re
 	return host
 }
 
-// HostOptions say what a process of the program testhost does.
+// HostOptions configure a process of the program testhost.
 type HostOptions struct {
 	// Program is its file.
 	Program string
@@ -166,8 +166,8 @@ func (m *Mesh) Certify(t testing.TB, identity string) (cert, key string) {
 	return cert, key
 }
 
-// addresses are those of all dispatchers that run, for hosts in the test's
-// own process.
+// addresses are the addresses of all dispatchers that run, for hosts in the
+// test's own process.
 func (m *Mesh) addresses() []string {
 	addresses := make([]string, 0, len(m.dispatchers))
 	for _, d := range m.dispatchers {

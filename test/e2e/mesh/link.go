@@ -9,7 +9,7 @@ import (
 )
 
 // Link is an address in front of another one. The connections over it can be
-// cut, or hold back what is sent. It is safe for concurrent use.
+// cut, or hold bytes back. It is safe for concurrent use.
 type Link struct {
 	// Address is the host:port.
 	Address string
@@ -68,7 +68,7 @@ func (l *Link) Hold() {
 	l.free = make(chan struct{})
 }
 
-// Mend lets new connections pass again, or after Hold what has been held
+// Mend lets new connections pass again, and after Hold the bytes that were held
 // back.
 func (l *Link) Mend() {
 	l.mu.Lock()
@@ -106,7 +106,7 @@ func (c linkConn) Write(data []byte) (int, error) {
 	return c.TCPConn.Write(data)
 }
 
-// ReadFrom is that of io.Copy, through Write.
+// ReadFrom is ReadFrom of io.ReaderFrom, through Write.
 func (c linkConn) ReadFrom(from io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c}, from)
 }
@@ -127,7 +127,7 @@ func (l *Link) forward(ctx context.Context, client net.Conn) {
 	splice(ctx, l.end(ctx, client), l.end(ctx, server))
 }
 
-// end is a connection to one of the two sides.
+// end is a connection to either side.
 func (l *Link) end(ctx context.Context, conn net.Conn) net.Conn {
 	return linkConn{conn.(*net.TCPConn), l, ctx}
 }

@@ -1,16 +1,16 @@
-// Package mesh runs dispatchers, `portcullis serve`, as processes of their
-// own, and hosts that dial them: in the test's process ([Mesh.Host]), or as
+// Package mesh runs dispatchers, `portcullis serve`, as processes of their own,
+// and hosts that dial them: in the test's process ([Mesh.Host]), or as
 // processes that can be killed ([Mesh.HostProcess]).
 //
 // Everything listens on loopback addresses, unless it runs in a network
-// namespace, and is gone when its test ends. Each dispatcher has an address
-// of its own, as Pods have, and all of them have the same port for hosts.
-// Host processes find them by name, as they would find the Pods behind a
-// headless Service.
+// namespace, and is gone when its test ends. Each dispatcher has an address of
+// its own, as Pods have, and all of them have the same port for hosts. Host
+// processes find them by name, as they would find the Pods behind a headless
+// Service.
 //
 // The hosts and the dispatchers' own certificates come from the mesh's
-// authority; who sends reviews is known by another one, as it is where the
-// authority of a cluster is not that of the mesh.
+// authority; callers that send reviews are known by another authority, since a
+// cluster has an authority of its own.
 package mesh
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/process"
 )
 
-// Options say what a mesh consists of.
+// Options are the parts of a mesh.
 type Options struct {
 	// Portcullis is the file of the program.
 	Portcullis string
@@ -109,7 +109,7 @@ func (m *Mesh) AuthorityFile() string {
 	return m.path("mesh-ca.crt")
 }
 
-// certificateFiles are those of the dispatchers.
+// certificateFiles are the certificate files of the dispatchers.
 func (m *Mesh) certificateFiles() (cert, key string) {
 	if kept := m.options.Certificates; kept != "" {
 		return filepath.Join(kept, "tls.crt"), filepath.Join(kept, "tls.key")
@@ -137,7 +137,7 @@ func (m *Mesh) RotateCertificate(t testing.TB) pki.Pair {
 	return m.certifyDispatchers(t, m.authority)
 }
 
-// ExpireCertificate gives the dispatchers one that is not valid any more.
+// ExpireCertificate gives the dispatchers an expired certificate.
 func (m *Mesh) ExpireCertificate(t testing.TB) {
 	t.Helper()
 	m.certifyDispatchers(t, m.authority.Expired())
@@ -158,8 +158,8 @@ func (m *Mesh) certifyDispatchers(t testing.TB, authority *pki.Authority) pki.Pa
 // Install has dispatchers run another program from their next start.
 func (m *Mesh) Install(portcullis string) { m.options.Portcullis = portcullis }
 
-// Configure replaces what one file of the configuration says, in one step.
-// Dispatchers that run obey a little later.
+// Configure replaces one file of the configuration, in one step. Dispatchers
+// that run obey a little later.
 func (m *Mesh) Configure(t testing.TB, name string, documents ...string) {
 	t.Helper()
 	m.write(t, "next.yaml", []byte(strings.Join(documents, "\n---\n")))
@@ -190,8 +190,9 @@ spec:
 `, configuration, strings.Join(hosts, ", "))
 }
 
-// Cluster lets identity send reviews of a cluster, which is asked by the
-// kubeconfig for what they do not carry; with "" it is not asked.
+// Cluster lets identity send reviews of a cluster. The mesh reads data that
+// reviews do not carry from the cluster, by the kubeconfig; with "" it reads
+// none.
 func Cluster(name, identity, kubeconfig string) string {
 	document := fmt.Sprintf(`apiVersion: portcullis.dev/v1
 kind: Cluster

@@ -21,8 +21,8 @@ const (
 	maxPacket = 64 << 10
 	// queuePackets is how many packets may be on their way in one direction.
 	queuePackets = 4096
-	// maxQueueing is how long a packet may wait in front of a narrow link. One
-	// that would have to wait longer is dropped, as routers do.
+	// maxQueueing is how long a packet may wait in front of a narrow link. A
+	// packet that would have to wait longer is dropped, as routers do.
 	maxQueueing = 300 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ type Link struct {
 	ends [2]*Namespace
 
 	mu      sync.Mutex
-	cut     [2]bool // what comes from that end is dropped
+	cut     [2]bool // packets from that end are dropped
 	carried [2]int  // bytes that have come from that end
 	delay   time.Duration
 	rate    int // bytes per second in each direction; 0 is as fast as may be
@@ -161,7 +161,7 @@ func (l *Link) carry(end int, from, to *os.File) {
 		free = next
 		select {
 		case queue <- packet{bytes.Clone(buffer[:n]), next.Add(delay)}:
-		default: // a queue that is full drops what comes
+		default: // a full queue drops packets
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (l *Link) deliver(end int, queue <-chan packet, to *os.File) {
 		cut := l.cut[end]
 		l.mu.Unlock()
 		if !cut {
-			_, _ = to.Write(p.data) // what the other side does not take is lost, as on any network
+			_, _ = to.Write(p.data) // a packet that the other side does not take is lost, as on any network
 		}
 	}
 }

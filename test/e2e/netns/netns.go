@@ -1,11 +1,11 @@
 // Package netns makes network namespaces and links between them that can be
-// cut, delayed and narrowed, for the tests of what happens when a network
-// misbehaves. It needs root, Linux, and the program ip.
+// cut, delayed and narrowed, for tests with a network that misbehaves. It needs
+// root, Linux, and the program ip.
 //
-// A link is two TUN devices and two goroutines that carry the packets from
-// one to the other: the kernel's own emulator of bad links (netem) is not to
-// be had everywhere. A link that is cut drops packets and tells nobody: to
-// TCP that is a network that fell silent, not a connection that was refused.
+// A link is two TUN devices and two goroutines that carry the packets from one
+// to the other: the kernel's own emulator of bad links (netem) is not to be had
+// everywhere. A link that is cut drops packets and tells nobody: to TCP that is
+// a network that fell silent, not a connection that was refused.
 package netns
 
 import (
@@ -96,8 +96,8 @@ func (n *Network) namespace(name string) *Namespace {
 // Address is the IP address of the namespace.
 func (s *Namespace) Address() string { return s.address }
 
-// Command is how a program is run in the namespace: as what process, with
-// what arguments. The process is the program's own from its start.
+// Command returns the program and the arguments that run a program in the
+// namespace. The process becomes the program itself at its start.
 func (s *Namespace) Command(program string, args []string) (string, []string) {
 	if s == nil || s.name == "" {
 		return program, args

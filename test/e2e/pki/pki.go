@@ -71,8 +71,8 @@ func NewAuthority(name string) (*Authority, error) {
 	return &Authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
 }
 
-// PEM is the authority's certificate: what goes into a caBundle or a CA file.
-// The caller must not change the bytes.
+// PEM is the authority's certificate, as a caBundle or a CA file has it. The
+// caller must not change the bytes.
 func (a *Authority) PEM() []byte { return a.pem }
 
 // Pool is a new pool that holds the authority alone.

@@ -45,7 +45,7 @@ func serve(t *testing.T, authority *pki.Authority) string {
 		groups := slices.Sorted(slices.Values(subject.Organization)) // a set in X.509: the order is lost
 		w.Header().Set("Caller", subject.CommonName+" of "+strings.Join(groups, ","))
 	}))
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // refused handshakes are what is tested
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the test has handshakes refused
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{must(t)(authority.Server("127.0.0.1", "localhost"))},
 		ClientAuth:   tls.RequireAndVerifyClientCert,

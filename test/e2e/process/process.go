@@ -24,7 +24,7 @@ import (
 // DefaultGrace is how long Stop waits between SIGTERM and SIGKILL.
 const DefaultGrace = time.Minute
 
-// Command says what to run.
+// Command is a program to run.
 type Command struct {
 	// Path is the program's file.
 	Path string
@@ -32,10 +32,10 @@ type Command struct {
 	Args []string
 	// Env is added to the environment of the test binary, as KEY=value.
 	Env []string
-	// Dir is the working directory, to which a relative Path refers; that of
-	// the test binary when "".
+	// Dir is the working directory, to which a relative Path refers; the test
+	// binary's own when "".
 	Dir string
-	// Stdin is standard input; nil is one that has ended.
+	// Stdin is standard input; nil is an empty one.
 	Stdin *os.File
 	// LogFile receives standard output and standard error; it is appended to,
 	// so that a restarted process keeps the log of the one before.
@@ -51,8 +51,8 @@ type Process struct {
 	err     error // written before exited is closed, read after
 }
 
-// Start runs c. The process is owned by the caller, who ends it with Stop or
-// Kill; the error is that of the start alone.
+// Start runs c. The caller owns the process, and ends it with Stop or Kill. The
+// error is an error of the start alone.
 func Start(c Command) (*Process, error) {
 	p := &Process{name: filepath.Base(c.Path), logFile: c.LogFile, exited: make(chan struct{})}
 	started := make(chan error, 1)

@@ -184,8 +184,8 @@ func TestNoProcessSurvivesAKilledParent(t *testing.T) {
 	}
 }
 
-// alive says whether the process runs. One that ended and that nobody has
-// waited for is dead.
+// alive says whether the process runs. A process that has ended is dead, even
+// before its parent waits for it.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package webhook is an ordinary HTTPS admission webhook whose answers a test
 // scripts and whose calls it can look at. The tests of the harness use it to
-// see what kube-apiserver sends; those of the mesh use it as the JSON webhook
-// that the mesh calls in its turn.
+// see the requests of kube-apiserver. The tests of the mesh use it as the JSON
+// webhook that the mesh calls in its turn.
 package webhook
 
 import (
@@ -73,7 +73,7 @@ func Serve(t testing.TB, authority *pki.Authority, script Script, names ...strin
 }
 
 // Certify has the server show new connections another certificate, of any
-// authority. Its callers stay those of the one it was started with.
+// authority. It accepts callers of the authority that it was started with.
 func (s *Server) Certify(t testing.TB, authority *pki.Authority) {
 	t.Helper()
 	pair, err := authority.Server(s.names...)

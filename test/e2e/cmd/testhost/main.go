@@ -1,4 +1,4 @@
-// Command testhost is a host whose hooks do what its flags say. The
+// Command testhost is a host whose flags set the behaviour of its hooks. The
 // end-to-end tests run it as a process of its own, to kill it and to roll it.
 package main
 
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// program is what the flags say.
+// program is the program that the flags describe.
 type program struct {
 	name             string
 	dispatchers      []string
