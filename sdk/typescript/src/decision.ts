@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { Decoration, FORBIDDEN } from "./decoration.js";
-import { HandlerError } from "./error.js";
+import { causes, HandlerError, messageOf } from "./error.js";
 import { type AdmissionResponse, AdmissionResponseSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
 import type { StageName } from "./request.js";
 
@@ -32,8 +32,8 @@ export interface DenyOptions extends Extras {
   readonly causes?: readonly Cause[];
 }
 
-/** Decision is what a handler returns: {@link allow}, {@link deny}, `patch`, `patchTo` and `change` make one. */
-export type Decision = Allowed | Denied;
+/** Decision is what a handler returns: {@link allow}, {@link deny}, `change`, `difference` and `patch` make one. */
+export type Decision = Allowed | Denial;
 
 /** The write goes on. */
 export interface Allowed extends Extras {
@@ -42,10 +42,10 @@ export interface Allowed extends Extras {
   readonly patch?: Uint8Array;
 }
 
-/** The write is refused. */
-export interface Denied extends DenyOptions {
+/** The write is denial. */
+export interface Denial extends DenyOptions {
   readonly allowed: false;
-  /** Tells the person whose write was refused why, and what to do. */
+  /** Tells the person whose write was denied why, and what to do. */
   readonly message: string;
 }
 
@@ -55,14 +55,43 @@ export function allow(extras: Extras = {}): Allowed {
 }
 
 /**
- * deny refuses the write, with 403 Forbidden unless `options` says otherwise, and a message for the person who made it. It is a denial
+ * deny denies the write, with 403 Forbidden unless `options` says otherwise, and a message for the person who made it. It is a denial
  * whatever it is given: other values than the types allow are sent as their texts, and what has none is left out and logged.
  */
-export function deny(message: string, options: DenyOptions = {}): Denied {
+export function deny(message: string, options: DenyOptions = {}): Denial {
   try {
     return { ...options, allowed: false, message };
   } catch {
     return { allowed: false, message }; // A getter has thrown.
+  }
+}
+
+/**
+ * Denied is a denial that is thrown, with what {@link deny} takes: a handler of any stage may throw it, also from deep inside, and also
+ * as the `cause` of another error. It stays a denial when the time of the call is over.
+ */
+export class Denied extends Error {
+  override readonly name: string = "Denied";
+  /** The decision. */
+  readonly denial: Denial;
+
+  constructor(message: string, options: DenyOptions = {}) {
+    super(messageOf(message));
+    this.denial = deny(message, options);
+  }
+}
+
+/** denialIn is the denial that was thrown: as a {@link Denied}, also as a cause, or as what {@link deny} makes. Else undefined. */
+export function denialIn(thrown: unknown): Denial | undefined {
+  for (const e of causes(thrown)) {
+    if (e instanceof Denied) {
+      return e.denial;
+    }
+  }
+  try {
+    return (thrown as Partial<Denial> | undefined)?.allowed === false ? (thrown as Denial) : undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -76,22 +105,24 @@ export interface Judgement {
 /** judgementOf makes a decision fit for the wire. It throws a HandlerError if the decision is not one; a denial always is. */
 export function judgementOf(decision: Decision, stage: StageName): Judgement {
   const decoration = new Decoration();
+  const { allowed } = decision; // Once: it may be a getter.
+  const more = allowed ? patchOf(decision as Allowed, stage) : { status: statusOf(decision as Denial, decoration) };
   const response = create(AdmissionResponseSchema, {
-    allowed: decision.allowed,
-    auditAnnotations: decoration.audit(() => decision.audit),
+    ...more,
+    allowed,
     warnings: decoration.texts("warnings", () => decision.warnings),
-    ...(decision.allowed ? patchOf(decision, stage) : { status: statusOf(decision, decoration) }),
+    auditAnnotations: decoration.audit(() => decision.audit),
   });
   return { response, leftOut: [...decoration.leftOut] };
 }
 
-function statusOf(denied: Denied, decoration: Decoration) {
-  const code = decoration.code(() => denied.code);
-  const causes = decoration.causes(() => denied.causes);
+function statusOf(denial: Denial, decoration: Decoration) {
+  const code = decoration.code(() => denial.code);
+  const causes = decoration.causes(() => denial.causes);
   return {
     status: "Failure",
-    message: decoration.text("message", () => denied.message),
-    reason: decoration.text("reason", () => denied.reason) || (code === FORBIDDEN ? "Forbidden" : ""),
+    message: decoration.text("message", () => denial.message),
+    reason: decoration.text("reason", () => denial.reason) || (code === FORBIDDEN ? "Forbidden" : ""),
     code,
     ...(causes.length > 0 ? { details: { causes } } : {}),
   };

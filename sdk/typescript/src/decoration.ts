@@ -1,4 +1,4 @@
-import { messageOf } from "./error.js";
+import { MAX_DECORATIONS } from "./limits.js";
 
 /** The least and the greatest status of an error of HTTP, and the one of a denial that names none. */
 const LEAST = 400;
@@ -19,6 +19,7 @@ interface CauseText {
 export class Decoration {
   /** Names of what was left out. */
   readonly leftOut = new Set<string>();
+  #room = MAX_DECORATIONS;
 
   /** text is the text of anything; empty for null. */
   text(name: string, read: () => unknown): string {
@@ -40,12 +41,12 @@ export class Decoration {
 
   /** texts are the texts of several things, or of a single one. */
   texts(name: string, read: () => unknown): string[] {
-    return this.#each(name, this.#items(name, read), textOf);
+    return this.#each(name, read, textOf);
   }
 
   /** causes are the fields at fault, given as causes or as plain texts. */
   causes(read: () => unknown): CauseText[] {
-    return this.#each("causes", this.#items("causes", read), (cause) => {
+    return this.#each("causes", read, (cause) => {
       if (typeof cause !== "object" || cause instanceof Error) {
         return { field: "", message: textOf(cause), reason: "" };
       }
@@ -60,39 +61,33 @@ export class Decoration {
 
   /** audit has the texts of an object, a Map or pairs. */
   audit(read: () => unknown): Record<string, string> {
-    const entries = this.#try("audit", () => {
-      const values = read() ?? {};
-      if (typeof values !== "object") {
-        throw new TypeError();
-      }
-      return isIterable(values) ? [...values] : Object.entries(values);
-    });
+    const entries = () => {
+      const values = read() ?? [];
+      return typeof values !== "object" || isIterable(values) ? values : Object.entries(values);
+    };
     return Object.fromEntries(
-      this.#each("audit", entries ?? [], (entry) => {
-        const [key, value] = entry as [unknown, unknown];
-        return [textOf(key), textOf(value)] as const;
+      this.#each("audit", entries, (entry) => {
+        if (!Array.isArray(entry)) {
+          throw new TypeError();
+        }
+        return [textOf(entry[0]), textOf(entry[1])] as const;
       }),
     );
   }
 
-  /** What an iterable has until it throws; anything else is an item itself. */
-  #items(name: string, read: () => unknown): unknown[] {
-    const items: unknown[] = [];
+  /** Makes what an iterable has until it throws, or until there is enough; anything else is an item itself. */
+  #each<T>(name: string, read: () => unknown, make: (value: unknown) => T): T[] {
+    const made: T[] = [];
     this.#try(name, () => {
       const values = read() ?? [];
-      if (typeof values === "string" || !isIterable(values)) {
-        items.push(values);
-        return;
-      }
-      for (const value of values) {
-        items.push(value);
+      for (const value of typeof values !== "string" && isIterable(values) ? values : [values]) {
+        if (this.#room-- <= 0) {
+          throw new RangeError();
+        }
+        this.#try(name, () => made.push(make(value)));
       }
     });
-    return items;
-  }
-
-  #each<T>(name: string, values: readonly unknown[], make: (value: unknown) => T): T[] {
-    return values.flatMap((value) => this.#try(name, () => [make(value)]) ?? []);
+    return made;
   }
 
   #try<T>(name: string, read: () => T): T | undefined {
@@ -110,7 +105,7 @@ function textOf(value: unknown): string {
   if (value === undefined || value === null) {
     throw new TypeError();
   }
-  return messageOf(value).toWellFormed();
+  return String(value instanceof Error ? value.message : value).toWellFormed();
 }
 
 function isIterable(value: unknown): value is Iterable<unknown> {

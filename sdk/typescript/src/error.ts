@@ -31,11 +31,25 @@ export class CutOffError extends HostError {
   override readonly name: string = "CutOffError";
 }
 
+/** MAX_CAUSES bounds the chain of causes that is searched: it may be a circle. */
+const MAX_CAUSES = 100;
+
+/** causes are an error and its causes. It throws nothing, whatever was thrown. */
+export function* causes(error: unknown): Generator<Error> {
+  try {
+    for (let e = error, depth = 0; e instanceof Error && depth < MAX_CAUSES; e = e.cause, depth++) {
+      yield e;
+    }
+  } catch {
+    // A proxy or a getter: it has no causes that can be read.
+  }
+}
+
 /** publicText is the text of a HandlerError, also of one that is a cause, else a text without internals. */
 export function publicText(error: unknown, otherwise: string): string {
-  for (let e = error, depth = 0; e instanceof Error && depth < 16; e = e.cause, depth++) {
-    if (e instanceof HandlerError && e.message !== "") {
-      return e.message;
+  for (const e of causes(error)) {
+    if (e instanceof HandlerError && messageOf(e) !== "") {
+      return messageOf(e);
     }
   }
   return otherwise;
@@ -46,13 +60,16 @@ export function publicText(error: unknown, otherwise: string): string {
  * what fetch throws when the network fails.
  */
 export function isBug(error: unknown): boolean {
-  return (
-    (error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError) &&
-    error.cause === undefined
-  );
+  const [first, cause] = causes(error);
+  const bug = first instanceof TypeError || first instanceof ReferenceError || first instanceof RangeError;
+  return bug && cause === undefined && first.cause === undefined;
 }
 
-/** messageOf is the text of anything that was thrown. */
+/** messageOf is the text of anything that was thrown; empty if it has none. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return "";
+  }
 }

@@ -11,7 +11,8 @@ export {
   allow,
   type Cause,
   type Decision,
-  type Denied,
+  type Denial,
+  Denied,
   type DenyOptions,
   deny,
   type Extras,
@@ -24,7 +25,7 @@ export { Host, type HostOptions, type RunOptions } from "./host.js";
 export type { Initializer } from "./initializer.js";
 export type { HandlerContext } from "./invocation.js";
 export { jsonLogger, type Logger, silentLogger } from "./logger.js";
-export { change, type Operation, patch, patchTo } from "./patch.js";
+export { change, difference, type Operation, patch } from "./patch.js";
 export { type CallInfo, type KubernetesObject, Request, type StageName } from "./request.js";
 export type { OpenStream, Stream, StreamEvents } from "./stream.js";
 export { plaintext, type Security, type TLSFiles, tlsFiles, tlsOptions } from "./tls.js";

@@ -2,7 +2,7 @@ import type { Decision } from "./decision.js";
 import { HandlerError } from "./error.js";
 import type { Handler } from "./hook.js";
 import type { HandlerContext } from "./invocation.js";
-import { patchTo } from "./patch.js";
+import { difference } from "./patch.js";
 import type { KubernetesObject, Request } from "./request.js";
 
 /**
@@ -24,10 +24,13 @@ export function initializing<T extends object>(initializer: Initializer<T>): Han
       throw new HandlerError("the request has no object to be initialized: it creates none");
     }
     const initialized: unknown = await initializer(object, request, context);
+    if (initialized instanceof Error) {
+      throw initialized;
+    }
     if (typeof initialized !== "object" || initialized === null) {
       throw new HandlerError("the initializer returned no object");
     }
-    return isDecision(initialized) ? initialized : patchTo(request, initialized as T);
+    return isDecision(initialized) ? initialized : difference(request, initialized as T);
   };
 }
 

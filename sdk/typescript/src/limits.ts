@@ -31,6 +31,8 @@ export const MAX_WIRE_BYTES = 128 << 10;
 export const MAX_REVIEW_HOOKS = 1 << 16;
 /** The longest text of a failure. */
 export const MAX_ERROR_BYTES = 1 << 10;
+/** How many warnings, annotations and causes a verdict may have together. */
+export const MAX_DECORATIONS = 4096;
 /** How many verdicts are put in one frame. */
 export const MAX_BATCH = 64;
 /** The largest frame of several verdicts. */

@@ -18,13 +18,13 @@ export function patch(operations: readonly Operation[] | string | Uint8Array, ex
 }
 
 /**
- * patchTo allows the write and changes the object of the request to `object`; what `object` lacks is removed. The patch is the
+ * difference allows the write and changes the object of the request to `object`; what `object` lacks is removed. The patch is the
  * difference between what the API server sent and `object`.
  *
  * Throws a HandlerError if the request has no object, or if the patch would hold an integer beyond 2^53: JavaScript has rounded it.
  * Integers that do not change are in no patch, and stay what they are.
  */
-export function patchTo<T extends object>(request: Request<T>, object: T, extras: Extras = {}): Allowed {
+export function difference<T extends object>(request: Request<T>, object: T, extras: Extras = {}): Allowed {
   const after = JSON.parse(JSON.stringify(object)) as T;
   const operations = jsonpatch.compare(request.copyObject(), after) as Operation[];
   for (const operation of operations) {
@@ -35,11 +35,11 @@ export function patchTo<T extends object>(request: Request<T>, object: T, extras
   return patch(operations, extras);
 }
 
-/** change allows the write and changes the object of the request: `edit` gets a copy of it to write to. See {@link patchTo}. */
+/** change allows the write and changes the object of the request: `edit` gets a copy of it to write to. See {@link difference}. */
 export function change<T extends object>(request: Request<T>, edit: (object: T) => void, extras: Extras = {}): Allowed {
   const object = request.copyObject();
   edit(object);
-  return patchTo(request, object, extras);
+  return difference(request, object, extras);
 }
 
 function encoded(json: string | Uint8Array, extras: Extras): Allowed {

@@ -1,6 +1,6 @@
 import type { Clock } from "./clock.js";
 import { failure, type Outcome, refused } from "./core/verdict.js";
-import { type Decision, judgementOf } from "./decision.js";
+import { type Decision, denialIn, judgementOf } from "./decision.js";
 import { HandlerError, isBug, messageOf, publicText } from "./error.js";
 import type { Hook } from "./hook.js";
 import type { Invocation } from "./invocation.js";
@@ -121,6 +121,7 @@ export class Runner {
    * handle returns how a call ended:
    *
    *     the handler returned a decision      the decision, also when the call is over
+   *     it threw a denial                    the denial, also when the call is over
    *     it threw what the engine throws      error, panicked
    *     it threw, and the call is over       cancelled
    *     it threw                             error: the text of a HandlerError, else "handler failed"
@@ -135,8 +136,9 @@ export class Runner {
       const request = requestOf(call);
       const queued = started - call.call.received;
       span = this.#telemetry.start(call.call, call.hook.stage, request.cluster, queued);
-      const returned = span.run(() => this.#timed(call, () => call.hook.handler(request, call)));
-      const { response, leftOut } = judgementOf(checked(await returned), call.hook.stage);
+      const within = span;
+      const decision = await decided(() => within.run(() => this.#timed(call, () => call.hook.handler(request, call))));
+      const { response, leftOut } = judgementOf(decision, call.hook.stage);
       outcome = { case: "response", value: response };
       if (leftOut.length > 0) {
         this.#complain(call, "a part of the verdict cannot be sent", leftOut.join(", "));
@@ -220,8 +222,21 @@ function requestOf(call: Invocation): Request {
   return request;
 }
 
-function checked(decision: Decision): Decision {
-  if (typeof (decision as Decision | undefined)?.allowed !== "boolean") {
+/** decided is the decision of a handler, which may also throw a denial. An error that it returns is as good as thrown. */
+async function decided(handler: () => Decision | Promise<Decision>): Promise<Decision> {
+  let decision: Decision | undefined;
+  try {
+    decision = await handler();
+    if (decision instanceof Error) {
+      throw decision;
+    }
+  } catch (error) {
+    decision = denialIn(error);
+    if (!decision) {
+      throw error;
+    }
+  }
+  if (typeof decision?.allowed !== "boolean") {
     throw new HandlerError("the handler returned neither a response nor an error");
   }
   return decision;

@@ -13,7 +13,7 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import { splitAddress } from "./address.js";
-import { type Denied, judgementOf } from "./decision.js";
+import { type Denial, judgementOf } from "./decision.js";
 import { HostError, StatusError } from "./error.js";
 import { ObjectSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
 import {
@@ -178,7 +178,7 @@ export function done(staged: StagedObject, changed: object): UpdateRequest {
 }
 
 /** refused is the update by which the first pending initializer refuses an object, with `deny`. */
-export function refused(staged: StagedObject, denial: Denied): UpdateRequest {
+export function refused(staged: StagedObject, denial: Denial): UpdateRequest {
   return Object.assign(unchanged(staged), { result: judgementOf(denial, "initialize").response.status });
 }
 

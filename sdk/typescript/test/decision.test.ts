@@ -5,13 +5,25 @@ import { encodeVerdict } from "../src/core/verdict.js";
 import { judgementOf } from "../src/decision.js";
 import { AdmissionResponseSchema } from "../src/gen/portcullis/admission/v1/admission_pb.js";
 import { VerdictSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
-import { allow, type Denied, type DenyOptions, deny, Host, type Logger, type StageName } from "../src/index.js";
+import {
+  allow,
+  type Denial,
+  Denied,
+  type DenyOptions,
+  deny,
+  HandlerError,
+  Host,
+  type Logger,
+  type StageName,
+  silentLogger,
+} from "../src/index.js";
 import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+import { randomNumbers } from "./support/random.js";
 
 const STAGES: readonly StageName[] = ["validate", "mutate", "initialize"];
 
 /** untyped is deny as JavaScript calls it. */
-function untyped(message: unknown, options?: unknown): Denied {
+function untyped(message: unknown, options?: unknown): Denial {
   return deny(message as string, options as DenyOptions);
 }
 
@@ -50,7 +62,7 @@ interface Sent {
 const revoked = Proxy.revocable({}, {});
 revoked.revoke();
 
-const cases: readonly [string, () => Denied, Partial<Sent>, string][] = [
+const cases: readonly [string, () => Denial, Partial<Sent>, string][] = [
   ["an error for a message", () => untyped(new RangeError("privileged")), { message: "privileged" }, ""],
   ["no message", () => untyped(undefined), { message: "" }, ""],
   ["null for a message", () => untyped(null), { message: "" }, ""],
@@ -110,7 +122,7 @@ const cases: readonly [string, () => Denied, Partial<Sent>, string][] = [
   ["options that are not readable", () => untyped("no", trap("warnings")), { message: "no", code: 403 }, ""],
   [
     "a denial that is not readable",
-    () => trap("audit", { allowed: false, message: "no", code: 422 }) as Denied,
+    () => trap("audit", { allowed: false, message: "no", code: 422 }) as Denial,
     { message: "no", code: 422, audit: {} },
     "audit",
   ],
@@ -191,7 +203,7 @@ suite("a denial stays one, whatever goes with it", () => {
     for (let i = 0; i < 5; i++) {
       assert.equal((await mesh.review("v", createRequest({}))).status?.code, 403);
     }
-    assert.deepEqual(logged, [["a part of the verdict cannot be sent", "v", "warnings, code"]]);
+    assert.deepEqual(logged, [["a part of the verdict cannot be sent", "v", "code, warnings"]]);
   });
 
   test("a log that throws costs no verdict", async () => {
@@ -205,3 +217,119 @@ suite("a denial stays one, whatever goes with it", () => {
     assert.equal((await mesh.ask("fails", createRequest({}))).outcome.case, "error");
   });
 });
+
+suite("a denial that is thrown", () => {
+  const no = { code: 422, reason: "Invalid", causes: [{ field: "spec", message: "bad" }] };
+  const denied = () => new Denied("no", no);
+  const ways: readonly [string, unknown][] = [
+    ["by itself", denied()],
+    ["as the cause of an error", new Error("outer", { cause: new TypeError("inner", { cause: denied() }) })],
+    ["as the cause of a bug", new TypeError("outer", { cause: denied() })],
+    ["behind a failure", new HandlerError("registry is down", { cause: denied() })],
+    ["in front of a failure", Object.assign(denied(), { cause: new HandlerError("registry is down") })],
+    ["as a decision", deny("no", no)],
+  ];
+
+  test("is a denial at every stage, and so is one that is returned", async () => {
+    const host = newHost();
+    for (const [name, error] of ways) {
+      const fails = () => {
+        throw error;
+      };
+      host
+        .validate(`validate ${name}`, fails)
+        .mutate(`mutate ${name}`, async () => fails())
+        .initialize(`initialize ${name}`, fails)
+        .validate(`returns ${name}`, () => error as never);
+    }
+    host.initialize("returns", () => denied() as never);
+    await using mesh = await FakeDispatcher.start(host);
+    for (const { name } of (await mesh.hello).hooks) {
+      const { allowed, status } = await mesh.review(name, createRequest({ kind: "Pod" }));
+      assert.deepEqual([allowed, status?.message, status?.code, status?.reason], [false, "no", 422, "Invalid"], name);
+      assert.equal(status?.details?.causes[0]?.field, "spec", name);
+    }
+  });
+
+  test("is a denial after the time of the call and after its cancellation", async () => {
+    const wait = async (_: unknown, { signal }: { signal: AbortSignal }) => {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      throw new Denied("no");
+    };
+    await using mesh = await FakeDispatcher.start(newHost().validate("v", wait).mutate("m", wait));
+    const cancel = new AbortController();
+    const cancelled = mesh.review("v", createRequest({}), { signal: cancel.signal });
+    cancel.abort();
+    assert.equal((await cancelled).status?.message, "no");
+    assert.equal((await mesh.review("m", createRequest({}), { remainingMs: 1 })).status?.message, "no");
+  });
+
+  test("has the texts of what it was given", () => {
+    for (const [message, text] of [
+      [7, "7"],
+      [new Error("inner"), "inner"],
+      [Symbol("s"), "Symbol(s)"],
+      [silent, ""],
+    ]) {
+      const error = new Denied(message as string, trap("code") as DenyOptions);
+      assert.equal(error.message, text);
+      assert.equal(judgementOf(error.denial, "mutate").response.status?.message, text);
+    }
+  });
+
+  test("and what is none stays a failure", async () => {
+    const circle = new Error("circle");
+    circle.cause = circle;
+    const errors: readonly unknown[] = [circle, revoked.proxy, trap("cause"), trap("allowed"), null, 7, {}, allow()];
+    const host = newHost();
+    for (const [i, error] of errors.entries()) {
+      host.validate(`v${i}`, () => {
+        throw error;
+      });
+    }
+    await using mesh = await FakeDispatcher.start(host);
+    for (const [i] of errors.entries()) {
+      assert.equal((await mesh.ask(`v${i}`, createRequest({}))).outcome.case, "error", String(i));
+    }
+  });
+});
+
+suite("a denial of any values", () => {
+  test("is one, within the limits", () => {
+    const next = randomNumbers(7);
+    const values: readonly unknown[] = [
+      ...[undefined, null, "", "no", "\ud800", "\ud83d", "x".repeat(1 << 20), true, false, Number.NaN, 0, -1, 1.5, 3e9],
+      ...[422, 2 ** 31, 10n ** 30n, Symbol("s"), () => "no", new Error("inner", { cause: new Error("innermost") })],
+      ...[silent, Object.create(null), revoked.proxy, trap("message"), trap("field"), new Date(Number.NaN)],
+      ...[new Uint8Array(9), new Map([["k", null]]), [["k", 1], null, "kv"], [[[]]], endless(), Array(5000).fill("w")],
+      ...[Array(5).fill("x".repeat(1 << 20)), { __proto__: null, k: "v" }, { field: "f", reason: {}, message: silent }],
+    ];
+    const any = (): unknown => values[Math.floor(next() * values.length)];
+    for (let i = 0; i < 3000; i++) {
+      const options = { code: any(), reason: any(), causes: any(), warnings: any(), audit: any() };
+      const denial =
+        next() < 0.5 ? untyped(any(), options) : new Denied(any() as string, options as DenyOptions).denial;
+      const stage = STAGES[i % 3] ?? "validate";
+      const { response } = judgementOf(denial, stage);
+      const verdict = create(VerdictSchema, { callId: 1n, outcome: { case: "response", value: response } });
+      const encoded = encodeVerdict(verdict, 4 << 20);
+      assert.ok(encoded.length <= 4 << 20);
+      const { outcome } = fromBinary(VerdictSchema, encoded);
+      assert.ok(outcome.case === "response" && !outcome.value.allowed);
+      const { status, warnings, auditAnnotations } = outcome.value;
+      assert.ok(status && status.code >= 400 && status.code <= 599);
+      const decorations = warnings.length + Object.keys(auditAnnotations).length + (status.details?.causes.length ?? 0);
+      assert.ok(decorations <= 4096);
+    }
+  });
+});
+
+function* endless(): Generator<string> {
+  for (;;) {
+    yield "w";
+  }
+}
+
+function newHost(): Host {
+  return new Host({ name: "test", logger: silentLogger });
+}

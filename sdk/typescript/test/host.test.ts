@@ -12,13 +12,13 @@ import {
   change,
   type Decision,
   deny,
+  difference,
   HandlerError,
   Host,
   HostError,
   type HostOptions,
   type Logger,
   patch,
-  patchTo,
   Request,
   State,
   silentLogger,
@@ -75,7 +75,7 @@ suite("decisions", () => {
         }),
       )
       .mutate("same", (request) => change(request, () => {}))
-      .mutate("replaced", (request) => patchTo(request, { kind: "Other" }, { warnings: ["other"] }))
+      .mutate("replaced", (request) => difference(request, { kind: "Other" }, { warnings: ["other"] }))
       .mutate("by-hand", () => patch([{ op: "add", path: "/x", value: 1 }]));
     await using mesh = await FakeDispatcher.start(host);
     const changed = await mesh.review("m", createRequest(pod));

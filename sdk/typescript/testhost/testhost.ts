@@ -13,7 +13,9 @@ import {
   type Cause,
   change,
   type Decision,
+  Denied,
   deny,
+  difference,
   type Extras,
   type HandlerContext,
   HandlerError,
@@ -53,12 +55,14 @@ interface Script {
   readonly blockMs?: number;
   readonly deny?: {
     readonly message: string;
+    readonly thrown?: boolean;
     readonly code?: number;
     readonly reason?: string;
     readonly causes?: Cause[];
   };
   readonly patch?: readonly Operation[];
   readonly labels?: Readonly<Record<string, string>>;
+  readonly become?: object;
   readonly error?: string;
   readonly fail?: string;
   readonly panic?: string;
@@ -123,6 +127,9 @@ function initialize(
       object.metadata = { ...object.metadata, labels: { ...object.metadata?.labels, ...script.labels } };
       return object;
     }
+    if (script.become && !script.deny) {
+      return script.become;
+    }
     const decision = decide(request, script, {});
     return decision.allowed ? object : decision;
   });
@@ -156,7 +163,10 @@ async function follow<T>(request: Request, context: HandlerContext, answer: (scr
 
 function decide(request: Request, script: Script, extras: Extras): Decision {
   if (script.deny) {
-    const { message, ...options } = script.deny;
+    const { message, thrown, ...options } = script.deny;
+    if (thrown === true) {
+      throw new Denied(message, { ...options, ...extras });
+    }
     return deny(message, { ...options, ...extras });
   }
   if (script.patch) {
@@ -170,6 +180,9 @@ function decide(request: Request, script: Script, extras: Extras): Decision {
       },
       extras,
     );
+  }
+  if (script.become) {
+    return difference(request, script.become, extras);
   }
   if (script.error !== undefined) {
     throw new HandlerError(script.error);
