@@ -20,7 +20,7 @@ from typing import Any, cast
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from portcullis_host import HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
+from portcullis_host import Denied, HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +201,17 @@ class Panic(BaseException):
 def outcome(script: dict[str, Any], request: Request) -> Response:
     """Answers as the script says."""
     match script:
+        case {"deny": {"thrown": True} as denial}:
+            raise Denied(denial["message"], **members(denial), warnings=script.get("warnings", ()), audit=script.get("audit"))
         case {"deny": denial}:
-            return deny(denial["message"], **{key: denial[key] for key in ("code", "reason", "causes") if key in denial})
+            return deny(denial["message"], **members(denial))
         case {"patch": operations}:
             return json_patch(operations)
         case {"labels": labels}:
             document = request.object or {}
             document.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+            return patch(request, document)
+        case {"become": document}:
             return patch(request, document)
         case {"error": text}:
             raise HandlerError(text)
@@ -217,6 +221,11 @@ def outcome(script: dict[str, Any], request: Request) -> Response:
             raise Panic(text)
         case _:
             return allow()
+
+
+def members(denial: dict[str, Any]) -> dict[str, Any]:
+    """Returns what goes with a denial, whatever its types."""
+    return {key: denial[key] for key in ("code", "reason", "causes") if key in denial}
 
 
 def initialized(script: dict[str, Any], document: dict[str, Any], request: Request) -> Initialized:

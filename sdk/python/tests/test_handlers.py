@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from simple import allowing, failing, measuring, naming
 
-from portcullis_host import HandlerError, Host, HostError, Request, Response, allow, deny, json_patch
+from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, deny, json_patch
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import BlockingDispatcher, FakeDispatcher, create
 
@@ -91,6 +92,33 @@ async def test_what_a_handler_raises_is_contained(plain: bool, error: BaseExcept
         verdict = await dispatcher.ask("fail", POD)
         assert (verdict.error.message, verdict.error.panicked) == (text, panicked)
         assert (await dispatcher.review("allow", POD)).allowed
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_a_handler_raises_a_denial(plain: bool) -> None:  # noqa: FBT001
+    h = new_host()
+
+    def judge(request: Request, document: object = None) -> Any:
+        assert document is None or request.stage is Stage.INITIALIZE
+        raise Denied("no", code=422, causes=[Cause("f", "m")])
+
+    async def judge_late(request: Request, _: object = None) -> Any:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        judge(request)
+
+    h.validate("v")(judge if plain else judge_late)
+    h.mutate("m")(judge if plain else judge_late)
+
+    @h.initialize("i")
+    def _(document: dict[str, Any], request: Request) -> Response:
+        return judge(request, document)
+
+    async with FakeDispatcher(h) as dispatcher:
+        for hook in ("v", "m", "i"):
+            verdict = await dispatcher.ask(hook, POD, remaining=timedelta(seconds=60 if plain else 0.01))
+            status = verdict.response.status
+            assert (status.message, status.code, status.details.causes[0].field) == ("no", 422, "f")
 
 
 async def test_failures_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:

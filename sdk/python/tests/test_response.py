@@ -1,6 +1,7 @@
 """What handlers answer, and what they are asked."""
 
 import copy
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -11,10 +12,13 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from portcullis_host import Cause, HandlerError, Mode, Response, Stage, allow, deny, json_patch, patch
+from portcullis_host import Cause, Denied, HandlerError, Mode, Response, Stage, allow, deny, json_patch, patch
+from portcullis_host._caller import conclude
+from portcullis_host._decoration import CODES, MAX_ITEMS
 from portcullis_host._errors import public_text
 from portcullis_host._response import left_out, to_message
-from portcullis_host.contract import admission
+from portcullis_host._verdict import fit
+from portcullis_host.contract import admission, host
 from portcullis_host.testing import create, delete, request, update
 
 
@@ -51,6 +55,15 @@ class Silent:
 
     def __str__(self) -> str:
         raise RuntimeError("hunter2")
+
+
+class Mute(dict[Any, Any]):
+    """Nothing can be asked of it."""
+
+    def items(self) -> Any:
+        raise RuntimeError("hunter2")
+
+    __bool__ = __iter__ = __len__ = __str__ = __getitem__ = get = __contains__ = items  # type: ignore[assignment]
 
 
 class Wild(Response):
@@ -105,6 +118,16 @@ DENIALS: dict[str, tuple[Callable[[], Response], dict[str, Any], str]] = {
     "no cause at all": (lambda: untyped("no", causes=[None, Cause("f", "m")]), {"causes": [("f", "m", "")]}, "causes"),
     "a Response that was made by hand": (lambda: Response(allowed=False, message=Silent()), {"message": ""}, "message"),  # type: ignore[arg-type]
     "nothing for a decision": (lambda: Response(allowed=None, message="no"), {"message": "no"}, ""),  # type: ignore[arg-type]
+    "a decision that cannot tell": (lambda: Response(allowed=Mute(), message="no"), {"message": "no"}, "allowed"),  # type: ignore[arg-type]
+    "warnings without an end": (lambda: untyped("no", warnings=map(str, itertools.count())), {"message": "no"}, "warnings"),
+    "annotations without an end": (lambda: untyped("no", audit=((n, n) for n in itertools.count())), {"message": "no"}, "audit"),
+    "causes without an end": (lambda: untyped("no", causes=itertools.count()), {"message": "no"}, "causes"),
+    "an annotation that is no pair": (lambda: untyped("no", audit=["abc", 1, ("k", "v")]), {"audit": {"k": "v"}}, "audit"),
+    "a mapping that fails": (
+        lambda: untyped("no", audit=Mute(), causes=Mute(), warnings=Mute()),
+        {"message": "no"},
+        "causes, warnings, audit",
+    ),
     "a class of its own": (lambda: Wild(allowed=False, code=2**31, warnings=[Silent()]), {"code": 403, "warnings": []}, ""),  # type: ignore[list-item]
 }
 
@@ -133,6 +156,82 @@ def test_a_denial_stays_one_whatever_goes_with_it(name: str) -> None:
         assert {key: got[key] for key in want} == want
         assert admission.AdmissionResponse.FromString(sent.SerializeToString()) == sent
     assert left_out(response) == missing
+
+
+def test_a_denial_that_was_raised_is_one_at_every_stage() -> None:
+    cause = [Cause("f", "m")]
+    denied = Denied("no", code=422, reason="Invalid", causes=cause, warnings=["w"], audit={"k": "v"})
+    want = message(deny("no", code=422, reason="Invalid", causes=cause, warnings=["w"], audit={"k": "v"}))
+    both = ExceptionGroup("both", [HandlerError("registry is down"), denied])
+    caused = RuntimeError("hunter2")
+    caused.__cause__ = HandlerError("registry is down")
+    caused.__cause__.__cause__ = denied
+    exiting = SystemExit(1)
+    exiting.__cause__ = denied
+    for outcome, stage, over in itertools.product((denied, both, caused, exiting), Stage, (False, True)):
+        verdict, error, missing = conclude(outcome, stage, over=over)
+        assert (verdict.response, error, missing) == (want, None, "")
+
+
+class Bare(Denied):
+    """It does not say what it is."""
+
+    def __init__(self) -> None: ...
+
+    def __str__(self) -> str:
+        return "bare"
+
+
+def test_a_denial_of_ones_own_is_one() -> None:
+    assert conclude(Bare(), Stage.VALIDATE, over=True)[0].response.status.message == "bare"
+    assert conclude(Denied(), Stage.VALIDATE, over=True)[0].response.status.code == 403
+    odd = Denied("no", code=200)
+    assert conclude(odd, Stage.VALIDATE, over=False)[2] == "code"
+    odd.response = allow()
+    assert not conclude(odd, Stage.VALIDATE, over=False)[0].response.allowed
+
+
+def test_a_denial_has_no_more_items_than_a_dispatcher_takes() -> None:
+    denial = deny("no", causes=["c"] * 5, warnings=["w"] * MAX_ITEMS, audit={"k": "v"})  # type: ignore[list-item]
+    assert (len(denial.causes), len(denial.warnings), len(denial.audit)) == (5, MAX_ITEMS - 5, 0)
+    assert left_out(denial) == "warnings, audit"
+    assert left_out(deny("no", warnings=["w"] * MAX_ITEMS)) == ""
+
+
+def test_any_denial_that_can_be_made_is_sent() -> None:
+    chance = random.Random(1)  # noqa: S311
+    for _ in range(500):
+        given = {name: anything(chance, 3) for name in ("code", "reason", "causes", "warnings", "audit") if chance.random() < 0.5}
+        text = anything(chance, 1)
+        for outcome in (untyped(text, **given), Denied(text, **given), Response(allowed=False, message=text, **given)):
+            verdict, error, _ = conclude(outcome, chance.choice(list(Stage)), over=chance.random() < 0.5)
+            assert error is None
+            assert not verdict.response.allowed
+            assert verdict.response.status.code in CODES
+            assert host.Verdict.FromString(fit(verdict, 4 << 20).SerializeToString()).response.status.status == "Failure"
+
+
+def anything(chance: random.Random, depth: int) -> Any:  # noqa: PLR0911 (a return for each kind)
+    """Is any value at all."""
+    kind = chance.randrange(8 if depth else 5)
+    several = [anything(chance, depth - 1) for _ in range(chance.randrange(4))] if kind > 4 else []
+    match kind:
+        case 0:
+            return chance.choice([None, True, False, float("nan"), float("inf"), 1.5, 1j, object(), ..., int])
+        case 1:
+            return chance.choice([0, -1, 200, 403, 422, 599, 600, 1 << 31, 1 << 63, 10**5000])
+        case 2:
+            return chance.choice(["", "no", "\ud800", "\x00", "ü" * 1000, b"\xff", "w" * (1 << 20)])
+        case 3:
+            return chance.choice([PolicyError("e"), ExceptionGroup("g", [ValueError()]), Silent(), Mute()])
+        case 4:
+            return chance.choice([Cause("f", "m"), Cause(1, None), HTTPStatus.GONE, range(3)])  # type: ignore[arg-type]
+        case 5:
+            return several
+        case 6:
+            return iter(several)
+        case _:
+            return dict(zip(["field", "message", "k", 4], several, strict=False))
 
 
 def test_a_permission_is_decorated_as_a_denial_is() -> None:

@@ -27,12 +27,13 @@ from portcullis_host._host import Host
 from portcullis_host._link import Stream
 from portcullis_host._manager import Resolver
 from portcullis_host._request import Mode, Request, Stage
-from portcullis_host._response import Cause, Response, allow, deny, json_patch, patch
+from portcullis_host._response import Cause, Denied, Response, allow, deny, json_patch, patch
 from portcullis_host._tls import TLS, Plaintext, TLSFiles
 
 __all__ = [
     "TLS",
     "Cause",
+    "Denied",
     "Handler",
     "HandlerError",
     "HookState",

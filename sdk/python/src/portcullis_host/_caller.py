@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from logging import Logger
 from typing import Final, cast
 
 from portcullis_host._errors import HANDLER_FAILED, public_text
 from portcullis_host._hooks import Hook, Hooks
 from portcullis_host._limits import SECOND
-from portcullis_host._request import Lifetime, Mode, Request
-from portcullis_host._response import Response, left_out, to_message
+from portcullis_host._request import Lifetime, Mode, Request, Stage
+from portcullis_host._response import Response, denial_of, left_out, to_message
 from portcullis_host._session import Call
 from portcullis_host._telemetry import Telemetry
 from portcullis_host._verdict import cancelled, failure, refused
@@ -35,6 +35,7 @@ class Job:
     lifetime: Lifetime
     task: asyncio.Task[None] | None = None
     running: bool = False
+    verdict: host.Verdict = field(default_factory=lambda: failure(HANDLER_FAILED))
 
     @property
     def over(self) -> bool:
@@ -91,7 +92,8 @@ class Caller:
         job.lifetime.end()
         if not job.running:
             self._waiting.remove(job)
-            self._finish(job, refused(call.ended))
+            job.verdict = refused(call.ended)
+            self._finish(job)
         elif job.task is not None and call.started:
             job.task.cancel()
 
@@ -106,59 +108,50 @@ class Caller:
         try:
             self._executor.submit(run, self._in_thread, job, loop)
         except RuntimeError:  # It is shut down: the host is at its end.
-            self._returned(job, refused("draining"))
+            job.verdict = refused("draining")
+            self._returned(job)
 
     async def _in_task(self, job: Job) -> None:
-        verdict = None
         try:
             if not _begin(job):
-                verdict = refused(job.call.ended)
                 return
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
                     response = await cast("Callable[[Request], Awaitable[Response]]", job.hook.handler)(_request(job))
-                    verdict = host.Verdict(response=to_message(response, job.hook.stage))
                 except BaseException as error:  # noqa: BLE001 (whatever it raises is contained in its own call)
-                    verdict = self._failed(job, span, error)
+                    self._judged(job, span, error)
                 else:
-                    self._judged(job, span, response, verdict)
+                    self._judged(job, span, response)
         finally:
-            self._returned(job, verdict or failure(HANDLER_FAILED))
+            self._returned(job)
 
     def _in_thread(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        verdict = None
         try:
             if not _begin(job):
-                verdict = refused(job.call.ended)
                 return
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
                     response = cast("Callable[[Request], Response]", job.hook.handler)(_request(job))
-                    verdict = host.Verdict(response=to_message(response, job.hook.stage))
                 except BaseException as error:  # noqa: BLE001 (likewise)
-                    verdict = self._failed(job, span, error)
+                    self._judged(job, span, error)
                 else:
-                    self._judged(job, span, response, verdict)
+                    self._judged(job, span, response)
         finally:
             with contextlib.suppress(RuntimeError):  # The event loop has ended meanwhile.
-                loop.call_soon_threadsafe(self._returned, job, verdict or failure(HANDLER_FAILED))
+                loop.call_soon_threadsafe(self._returned, job)
 
-    def _judged(self, job: Job, span: object, response: Response, verdict: host.Verdict) -> None:
-        """Tells of a verdict, which stands whatever is raised here."""
-        self._telemetry.judged(span, allowed=verdict.response.allowed)
-        missing = left_out(response)
-        if missing:
-            self._complain(job, f"a part of the verdict cannot be sent ({missing})")
-
-    def _failed(self, job: Job, span: object, error: BaseException) -> host.Verdict:
-        """Makes the verdict of a handler that raised."""
-        verdict = verdict_of_error(error, over=job.over)
-        if verdict.HasField("cancelled"):
+    def _judged(self, job: Job, span: object, outcome: object) -> None:
+        """Takes what a handler returned or raised. The verdict stands, whatever is raised by those who are told of it."""
+        job.verdict, error, missing = conclude(outcome, job.hook.stage, over=job.over)
+        if job.verdict.HasField("response"):
+            self._telemetry.judged(span, allowed=job.verdict.response.allowed)
+            if missing:
+                self._complain(job, f"a part of the verdict cannot be sent ({missing})")
+        elif job.verdict.HasField("cancelled"):
             self._telemetry.failed(span, job.call.ended or "its time is over", None)
-            return verdict
-        self._telemetry.failed(span, verdict.error.message, error)
-        self._complain(job, "handler failed", error)
-        return verdict
+        else:
+            self._telemetry.failed(span, job.verdict.error.message, error)
+            self._complain(job, "handler failed", error)
 
     def _complain(self, job: Job, what: str, error: BaseException | None = None) -> None:
         """Logs a fault of a hook, seldom enough."""
@@ -177,20 +170,33 @@ class Caller:
             exc_info=error,
         )
 
-    def _returned(self, job: Job, verdict: host.Verdict) -> None:
+    def _returned(self, job: Job) -> None:
         self._free += 1
-        self._finish(job, verdict)
+        self._finish(job)
         while self._waiting and self._free > 0:
             self._run(self._waiting.popleft())
 
-    def _finish(self, job: Job, verdict: host.Verdict) -> None:
+    def _finish(self, job: Job) -> None:
         del self._jobs[job.call]
         if not self._jobs:
             self._idle.set()
         started = job.call.started
         seconds = (time.monotonic_ns() - started) / SECOND if started else None
-        self._telemetry.finished(job.hook, _outcome(verdict), seconds)
-        job.deliver(job.call, verdict)
+        self._telemetry.finished(job.hook, _outcome(job.verdict), seconds)
+        job.deliver(job.call, job.verdict)
+
+
+def conclude(outcome: object, stage: Stage, *, over: bool) -> tuple[host.Verdict, BaseException | None, str]:
+    """Makes the verdict of what a handler returned or raised, and tells the failure behind it, and what a denial lacks."""
+    try:
+        if isinstance(outcome, BaseException):
+            denial = denial_of(outcome)
+            if denial is None:
+                return verdict_of_error(outcome, over=over), outcome, ""
+            outcome = denial
+        return host.Verdict(response=to_message(outcome, stage)), None, left_out(outcome)
+    except Exception as error:  # noqa: BLE001 (a response that cannot be sent)
+        return verdict_of_error(error, over=over), error, ""
 
 
 def verdict_of_error(error: BaseException, *, over: bool) -> host.Verdict:
@@ -210,6 +216,7 @@ def verdict_of_error(error: BaseException, *, over: bool) -> host.Verdict:
 def _begin(job: Job) -> bool:
     """Notes the start, unless the call has ended before."""
     if job.call.ended:
+        job.verdict = refused(job.call.ended)
         return False
     job.call.started = time.monotonic_ns()
     return True

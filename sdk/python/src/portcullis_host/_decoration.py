@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, TypeVar, cast
 
 from portcullis_host._verdict import valid
@@ -10,6 +11,8 @@ from portcullis_host._verdict import valid
 FORBIDDEN: Final = 403
 CODES: Final = range(400, 600)
 """Those of HTTP's errors."""
+MAX_ITEMS: Final = 4096
+"""Warnings, annotations and causes of a verdict: with more of them a dispatcher takes none."""
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -33,6 +36,11 @@ class Decoration:
     def __init__(self) -> None:
         self.left_out: Final[dict[str, None]] = {}
         """Names, in order."""
+        self._room = MAX_ITEMS
+
+    def decision(self, value: object) -> bool:
+        """Returns whether a value is true; one that cannot tell is a denial."""
+        return self._read("allowed", lambda: bool(value), False)  # noqa: FBT003
 
     def text(self, name: str, value: object) -> str:
         """Returns the text of anything, which is empty for None."""
@@ -56,10 +64,8 @@ class Decoration:
 
     def audit(self, values: object) -> dict[str, str]:
         """Returns the texts of a mapping, or of pairs."""
-        none: dict[object, object] = {}
-        pairs = self._read("audit", lambda: dict(cast("Mapping[object, object]", values or none)), none).items()
         # Sorted: of two keys that become equal the same one wins each time.
-        return dict(sorted(self._each("audit", pairs, lambda pair: (_text(pair[0]), _text(pair[1])))))
+        return dict(sorted(self._each("audit", self._items("audit", values, pairs=True), _pair)))
 
     def _cause(self, value: object) -> Cause:
         match value:
@@ -76,15 +82,21 @@ class Decoration:
                 parts = ("", _text(value))
         return Cause(*(self.text("causes", part) for part in parts))
 
-    def _items(self, name: str, values: object) -> Iterator[object]:
-        """Yields what an iterable has until it fails; anything else is an item itself."""
-        if values is None:
-            return
-        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-            yield values
-            return
+    def _items(self, name: str, values: object, *, pairs: bool = False) -> Iterator[object]:
+        """Yields what an iterable has until it fails, or there is no more room; anything else is an item itself."""
         try:
-            yield from cast("Iterable[object]", values)
+            if pairs and isinstance(values, Mapping):
+                values = cast("Mapping[object, object]", values).items()
+            if values is None:
+                values = ()
+            elif isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+                values = (values,)
+            rest = iter(cast("Iterable[object]", values))
+            for value in islice(rest, self._room):
+                self._room -= 1
+                yield value
+            if self._room == 0 and next(rest, self) is not self:
+                self._leave_out(name)
         except Exception:  # noqa: BLE001 (whatever an author's iterable raises)
             self._leave_out(name)
 
@@ -109,6 +121,11 @@ def _text(value: object) -> str:
     if value is None:
         raise TypeError
     return valid(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
+
+
+def _pair(value: object) -> tuple[str, str]:
+    key, text = cast("tuple[object, object]", value)
+    return _text(key), _text(text)
 
 
 def _number(value: object) -> int:

@@ -1,8 +1,10 @@
 """Errors of handlers and of hosts, and what of them leaves the process."""
 
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 HANDLER_FAILED: Final = "handler failed"
+
+_ErrorT = TypeVar("_ErrorT", bound=BaseException)
 
 
 class HandlerError(Exception):
@@ -42,19 +44,22 @@ class BrokenContractError(SessionError):
 
 def public_text(error: BaseException, otherwise: str) -> str:
     """Returns the message of the HandlerError behind an exception, else a text without internals."""
-    authored = _authored(error)
+    authored = find(error, HandlerError)
     return authored.message if authored is not None and authored.message else otherwise
 
 
-def _authored(error: BaseException | None) -> HandlerError | None:
-    """Looks through explicit causes (``raise ... from``) and the groups that asyncio.TaskGroup raises."""
+def find(error: BaseException, kind: type[_ErrorT]) -> _ErrorT | None:
+    """Looks for an exception of a kind through explicit causes (``raise ... from``) and the groups that asyncio.TaskGroup raises."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, HandlerError):
-            return error
-        if isinstance(error, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", error)
-            return next((found for one in group.exceptions if (found := _authored(one))), None)
-        error = error.__cause__
+    ahead: list[BaseException | None] = [error]
+    while ahead:
+        one = ahead.pop()
+        if one is None or id(one) in seen:
+            continue
+        if isinstance(one, kind):
+            return one
+        seen.add(id(one))
+        ahead.append(one.__cause__)
+        if isinstance(one, BaseExceptionGroup):
+            ahead.extend(reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions))
     return None

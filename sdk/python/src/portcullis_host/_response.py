@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import jsonpatch
 
 from portcullis_host._decoration import FORBIDDEN, Cause, Decoration
-from portcullis_host._errors import HandlerError
+from portcullis_host._errors import HandlerError, find
 from portcullis_host._request import Request, Stage
 from portcullis_host.contract import admission
 
@@ -45,6 +46,7 @@ class Response:
         """Makes what was given what the types say."""
         made = Decoration()
         for name, value in (
+            ("allowed", made.decision(self.allowed)),
             ("message", made.text("message", self.message)),
             ("code", made.code(self.code)),
             ("reason", made.text("reason", self.reason)),
@@ -56,14 +58,14 @@ class Response:
             object.__setattr__(self, name, value)
 
 
-def left_out(response: Response) -> str:
+def left_out(response: object) -> str:
     """Names what a verdict lacks of what its author gave; empty if nothing."""
-    return ", ".join(response._left_out)  # noqa: SLF001 (it is of this module)
+    return ", ".join(getattr(response, "_left_out", ()))
 
 
 def allow(*, warnings: Iterable[str] = (), audit: Mapping[str, str] | None = None) -> Response:
     """Is the verdict that the write may go on."""
-    return Response(allowed=True, warnings=cast("Sequence[str]", warnings), audit=audit or {})
+    return Response(allowed=True, warnings=cast("Sequence[str]", warnings), audit=cast("Mapping[str, str]", audit))
 
 
 def deny(
@@ -92,8 +94,38 @@ def deny(
         reason=reason,
         causes=cast("Sequence[Cause]", causes),
         warnings=cast("Sequence[str]", warnings),
-        audit=audit or {},
+        audit=cast("Mapping[str, str]", audit),
     )
+
+
+class Denied(Exception):  # noqa: N818 (a denial is a decision, and no error)
+    """Denies from anywhere in a handler of any stage: it is raised, and takes what :func:`deny` takes.
+
+    It is a denial also as the explicit cause of another exception (``raise ... from``), in a group, and after the end of the call.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = FORBIDDEN,
+        reason: str = "",
+        causes: Iterable[Cause] = (),
+        warnings: Iterable[str] = (),
+        audit: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.response = deny(message, code=code, reason=reason, causes=causes, warnings=warnings, audit=audit)
+        """The denial."""
+
+
+def denial_of(error: BaseException) -> Response | None:
+    """Returns the denial that was raised, if one was."""
+    denied = find(error, Denied)
+    if denied is None:
+        return None
+    response: object = getattr(denied, "response", None)  # A subclass may not have set it.
+    return response if isinstance(response, Response) and not response.allowed else deny(cast("str", denied))
 
 
 def patch(
@@ -144,7 +176,7 @@ def json_patch(
     """
     if not isinstance(operations, bytes):
         operations = json.dumps(list(operations), allow_nan=False, separators=(",", ":")).encode() if operations else b""
-    return Response(allowed=True, patch=operations, warnings=cast("Sequence[str]", warnings), audit=audit or {})
+    return Response(allowed=True, patch=operations, warnings=cast("Sequence[str]", warnings), audit=cast("Mapping[str, str]", audit))
 
 
 def to_message(response: object, stage: Stage) -> admission.AdmissionResponse:
@@ -173,15 +205,25 @@ def _permission(response: Response, stage: Stage) -> admission.AdmissionResponse
 
 
 def _denial(response: Response) -> admission.AdmissionResponse:
-    """Is a denial, come what may: a bare one if nothing else can be encoded."""
+    """Is a denial, come what may."""
     try:
-        message = _decorated(response)
-        reason = response.reason or ("Forbidden" if response.code == FORBIDDEN else "")
-        message.status.CopyFrom(admission.Status(status="Failure", message=response.message, reason=reason, code=response.code))
-        for cause in response.causes:
-            message.status.details.causes.add(field=cause.field, message=cause.message, reason=cause.reason)
-    except Exception:  # noqa: BLE001 (a subclass has left out __post_init__)
-        return admission.AdmissionResponse(status=admission.Status(status="Failure", reason="Forbidden", code=FORBIDDEN))
+        return _encoded(response)
+    except Exception:  # noqa: BLE001 (it was changed since, or a subclass has left out __post_init__)
+        given: dict[str, Any] = {}
+        for member in fields(response):
+            with suppress(Exception):
+                if member.init:
+                    given[member.name] = getattr(response, member.name)
+        given["allowed"] = False
+        return _encoded(Response(**given))
+
+
+def _encoded(response: Response) -> admission.AdmissionResponse:
+    message = _decorated(response)
+    reason = response.reason or ("Forbidden" if response.code == FORBIDDEN else "")
+    message.status.CopyFrom(admission.Status(status="Failure", message=response.message, reason=reason, code=response.code))
+    for cause in response.causes:
+        message.status.details.causes.add(field=cause.field, message=cause.message, reason=cause.reason)
     return message
 
 
