@@ -49,7 +49,7 @@ func ExampleInitialize() {
 	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"containers": [{"name": "a", "image": "a"}], "shinyNew": 1}}`)
 	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"hostNetwork": true}}`)
 	// Output:
-	// allowed: [{"op":"add","path":"/spec/containers/1","value":{"image":"registry.example.com/proxy:1","name":"proxy","resources":{}}}]
+	// allowed: [{"op":"add","path":"/spec/containers/1","value":{"name":"proxy","image":"registry.example.com/proxy:1","resources":{}}}]
 	// denied: the sidecar has no place in the network of the node
 }
 

@@ -106,7 +106,7 @@ func withChanges(r *hostsdk.Request, response *hostsdk.Response, before []byte, 
 	if len(response.Patch) > 0 {
 		return nil, hostsdk.NewError("the handler changed the object and returned a patch as well: want only one", nil)
 	}
-	patch, err := difference(r.Object(), before, after)
+	patch, err := change(r.Object(), before, after)
 	if err != nil {
 		return nil, hostsdk.NewError("no patch can be made of the changed object", err)
 	}
@@ -121,7 +121,7 @@ func PatchTo(r *hostsdk.Request, object []byte) (*hostsdk.Response, error) {
 	if raw == nil {
 		return nil, hostsdk.NewError("the request has no object that could be changed", nil)
 	}
-	patch, err := difference(raw, raw, object)
+	patch, err := change(raw, raw, object)
 	if err != nil {
 		return nil, hostsdk.NewError("no patch can be made of the changed object", err)
 	}

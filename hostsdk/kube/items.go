@@ -2,12 +2,20 @@ package kube
 
 import "encoding/json"
 
-// origins returns, for each item of to, the index of its origin in from: equal items first, then items of the same key,
-// then items without a name at the same position; -1 for a new item. Each item of from is taken once.
-func origins(from, to []any) []int {
+// origins returns, for each item of to, the index of its origin in from: equal items at the front and at the end first, then equal items,
+// then items of the same key, then items without a name at the same position; -1 for a new item. Each item of from is taken once.
+func origins(from, to []*document) []int {
 	m := matcher{origin: make([]int, len(to)), taken: make([]bool, len(from))}
 	for j := range m.origin {
 		m.origin[j] = -1
+	}
+	front := 0
+	for front < min(len(from), len(to)) && equal(from[front], to[front]) {
+		m.take(front, front)
+		front++
+	}
+	for i, j := len(from)-1, len(to)-1; min(i, j) >= front && equal(from[i], to[j]); i, j = i-1, j-1 {
+		m.take(i, j)
 	}
 	m.by(from, to, whole)
 	m.by(from, to, key)
@@ -28,7 +36,7 @@ type matcher struct {
 func (m *matcher) take(i, j int) { m.origin[j], m.taken[i] = i, true }
 
 // by matches items for which identify returns the same: at the same position if possible, else in order.
-func (m *matcher) by(from, to []any, identify func(item any) string) {
+func (m *matcher) by(from, to []*document, identify func(item *document) string) {
 	waiting := map[string][]int{}
 	ids := make([]string, len(from))
 	for i, item := range from {
@@ -61,9 +69,9 @@ func (m *matcher) by(from, to []any, identify func(item any) string) {
 }
 
 // whole identifies an item by all that it holds.
-func whole(item any) string {
+func whole(item *document) string {
 	text, err := json.Marshal(item)
-	if err != nil { // It was decoded from JSON.
+	if err != nil { // It is JSON.
 		return ""
 	}
 	return string(text)
@@ -71,15 +79,12 @@ func whole(item any) string {
 
 // key identifies an item by the first of the members by which Kubernetes tells items of its lists apart (the merge keys
 // in k8s.io/api) that is not empty; empty when it has none.
-func key(item any) string {
-	object, ok := item.(map[string]any)
-	if !ok {
-		return ""
-	}
+func key(item *document) string {
+	members := item.object()
 	for _, member := range [...]string{
 		"name", "mountPath", "devicePath", "containerPort", "port", "key", "ip", "topologyKey", "uid", "type",
 	} {
-		if value, has := object[member]; has && value != "" {
+		if value := members[member]; value != nil && !value.isEmptyText() {
 			return member + "=" + whole(value)
 		}
 	}
@@ -87,8 +92,7 @@ func key(item any) string {
 }
 
 // named reports whether an item has a name: another name is then another item.
-func named(item any) bool {
-	object, _ := item.(map[string]any)
-	name, has := object["name"]
-	return has && name != ""
+func named(item *document) bool {
+	name := item.object()["name"]
+	return name != nil && !name.isEmptyText()
 }

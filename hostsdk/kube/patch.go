@@ -1,53 +1,142 @@
 package kube
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// difference returns the JSON Patch (RFC 6902) that makes the change from before to after in raw; nil for no change.
-// raw holds the fields of before, and perhaps more: members that the types of before do not know, and fewer empty ones.
-func difference(raw, before, after []byte) ([]byte, error) {
-	var trees [3]any
-	for i, document := range [][]byte{raw, before, after} {
-		decoder := json.NewDecoder(bytes.NewReader(document))
-		decoder.UseNumber() // Numbers keep their spelling.
-		if err := decoder.Decode(&trees[i]); err != nil {
+const (
+	// maxDepth is how many levels of a document are compared. Below them a value that differs is written as a whole, so that
+	// the time for a comparison at each level stays linear in the size of the document.
+	maxDepth = 64
+	// smallPatch is how many bytes a patch may have whatever the size of the object.
+	smallPatch = 64 << 10
+)
+
+// change returns the JSON Patch (RFC 6902) that makes the change from before to after in raw; nil for no change. raw holds the fields
+// of before, and perhaps more: members that the types of before do not know, and fewer empty ones. docs/protocol.md, "Changes".
+func change(raw, before, after []byte) ([]byte, error) {
+	var documents [3]*document
+	for i, text := range [][]byte{raw, before, after} {
+		document, err := read(text)
+		if err != nil {
 			return nil, err
 		}
+		documents[i] = document
 	}
-	var d differ
-	d.value(trees[0], trees[1], trees[2])
+	return difference(documents[0], merge(documents[0], documents[1], documents[2], 0))
+}
+
+// merge returns the value that raw becomes by the change from before to after. before is nil if it is absent.
+func merge(raw, before, after *document, depth int) *document {
+	switch {
+	case equal(before, after):
+		return raw
+	case depth == maxDepth:
+		return added(before, after)
+	case raw.isObject() && after.isObject():
+		return mergeMembers(raw, before, after, depth)
+	case raw.isList() && before.isList() && after.isList() && len(raw.list()) == len(before.list()):
+		return mergeItems(raw.list(), before.list(), after.list(), depth)
+	default:
+		return added(before, after)
+	}
+}
+
+func mergeMembers(raw, before, after *document, depth int) *document {
+	members := maps.Clone(raw.object())
+	for name := range before.object() { // None when the types left an empty object out.
+		if after.object()[name] == nil {
+			delete(members, name)
+		}
+	}
+	for name, value := range after.object() {
+		was := before.object()[name]
+		switch present := raw.object()[name]; {
+		case equal(was, value):
+		case present != nil:
+			members[name] = merge(present, was, value, depth+1)
+		default:
+			members[name] = added(was, value)
+		}
+	}
+	return &document{members: members}
+}
+
+// mergeItems merges a list. Items that stay keep their unknown fields, wherever the handler put them.
+func mergeItems(raw, before, after []*document, depth int) *document {
+	items := make([]*document, len(after))
+	for j, i := range origins(before, after) {
+		if i < 0 {
+			items[j] = after[j]
+		} else {
+			items[j] = merge(raw[i], before[i], after[j], depth+1)
+		}
+	}
+	return &document{items: items}
+}
+
+// added returns the members that after adds to before: types write empty members that raw lacks, and that it should not get.
+func added(before, after *document) *document {
+	if !before.isObject() || !after.isObject() {
+		return after
+	}
+	members := map[string]*document{}
+	for name, value := range after.object() {
+		if was := before.object()[name]; !equal(was, value) {
+			members[name] = added(was, value)
+		}
+	}
+	return &document{members: members}
+}
+
+// operation is one operation of a patch.
+type operation struct {
+	Op    string    `json:"op"`
+	Path  string    `json:"path"`
+	Value *document `json:"value,omitempty"`
+}
+
+// difference returns the JSON Patch that makes to of from; nil if they are equal. A patch of more than 64 KiB is no longer than to, but
+// for the names of its members.
+func difference(from, to *document) ([]byte, error) {
+	patch, err := differenceTo(from, to, maxDepth)
+	if err != nil || len(patch) <= smallPatch {
+		return patch, err
+	}
+	object, err := json.Marshal(to)
+	if err != nil || len(patch) <= len(object) {
+		return patch, err
+	}
+	return differenceTo(from, to, 1)
+}
+
+func differenceTo(from, to *document, depth int) ([]byte, error) {
+	d := differ{depth: depth}
+	d.value(from, to)
 	if len(d.operations) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(d.operations)
 }
 
-// operation is one operation of a patch. Value is a pointer to tell null from an absent value.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	From  string `json:"from,omitempty"`
-	Value *any   `json:"value,omitempty"`
-}
-
-// differ walks down three documents at once and collects operations.
+// differ walks down two documents at once and collects operations.
 type differ struct {
 	operations []operation
 	path       string // JSON pointer to where it stands
+	depth      int    // how many levels it may still go down
 }
 
-// descend calls visit one step further down.
-func (d *differ) descend(token string, visit func()) {
+// descend writes the difference one step further down.
+func (d *differ) descend(token string, from, to *document) {
 	above := d.path
 	d.path = d.child(token)
-	visit()
+	d.depth--
+	d.value(from, to)
+	d.depth++
 	d.path = above
 }
 
@@ -56,98 +145,65 @@ func (d *differ) child(token string) string {
 	return d.path + "/" + strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }
 
-func (d *differ) write(op, path string, value any) {
-	d.operations = append(d.operations, operation{Op: op, Path: path, Value: &value})
+func (d *differ) write(op, path string, value *document) {
+	d.operations = append(d.operations, operation{Op: op, Path: path, Value: value})
 }
 
-// value changes this value of raw by the difference between from and to.
-func (d *differ) value(raw, from, to any) {
-	if reflect.DeepEqual(from, to) {
-		return
-	}
-	switch raw := raw.(type) {
-	case map[string]any:
-		if next, ok := to.(map[string]any); ok {
-			members, _ := from.(map[string]any) // None when the types left an empty object out.
-			d.members(raw, members, next)
-			return
-		}
-	case []any:
-		items, wasList := from.([]any)
-		if next, ok := to.([]any); ok && wasList && len(raw) == len(items) {
-			d.items(raw, items, next)
-			return
-		}
-	}
-	d.write("replace", d.path, delta(from, to))
+func (d *differ) remove(path string) {
+	d.operations = append(d.operations, operation{Op: "remove", Path: path})
 }
 
-func (d *differ) members(raw, from, to map[string]any) {
-	for _, name := range slices.Sorted(maps.Keys(from)) {
-		_, stays := to[name]
-		if _, present := raw[name]; present && !stays {
-			d.operations = append(d.operations, operation{Op: "remove", Path: d.child(name)})
-		}
+func (d *differ) value(from, to *document) {
+	switch {
+	case equal(from, to):
+	case d.depth > 0 && from.isObject() && to.isObject():
+		d.members(from.object(), to.object())
+	case d.depth > 0 && from.isList() && to.isList() && d.items(from.list(), to.list()):
+	default:
+		d.write("replace", d.path, to)
 	}
-	for _, name := range slices.Sorted(maps.Keys(to)) {
-		was, had := from[name]
-		if had && reflect.DeepEqual(was, to[name]) {
-			continue
-		}
-		if present, ok := raw[name]; ok {
-			d.descend(name, func() { d.value(present, was, to[name]) })
-		} else {
-			d.write("add", d.child(name), delta(was, to[name]))
+}
+
+func (d *differ) members(from, to map[string]*document) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(from)), maps.Keys(to))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		switch was, is := from[name], to[name]; {
+		case is == nil:
+			d.remove(d.child(name))
+		case was == nil:
+			d.write("add", d.child(name), is)
+		default:
+			d.descend(name, was, is)
 		}
 	}
 }
 
-// delta returns the members that to adds to from: types write empty members that raw lacks, and that it should not get.
-func delta(from, to any) any {
-	was, wasMap := from.(map[string]any)
-	next, isMap := to.(map[string]any)
-	if !wasMap || !isMap {
-		return to
-	}
-	added := map[string]any{}
-	for name, value := range next {
-		if old, had := was[name]; !had || !reflect.DeepEqual(old, value) {
-			added[name] = delta(old, value)
-		}
-	}
-	return added
-}
-
-// items changes a list. Items that stay keep their unknown fields, wherever the handler put them.
-func (d *differ) items(raw, from, to []any) {
+// items writes the difference of two lists, or nothing and false if items have changed places.
+func (d *differ) items(from, to []*document) bool {
 	origin := origins(from, to)
 	kept := make([]bool, len(from))
+	last := -1
 	for _, i := range origin {
-		if i >= 0 {
-			kept[i] = true
+		if i < 0 {
+			continue
+		}
+		if i < last {
+			return false
+		}
+		kept[i], last = true, i
+	}
+	for i := len(from) - 1; i >= 0; i-- { // From the end, so that no index moves before it is used.
+		if !kept[i] {
+			d.remove(d.child(strconv.Itoa(i)))
 		}
 	}
-	var now []int // Where the items of raw stand while the operations are carried out.
-	for i := len(from) - 1; i >= 0; i-- {
-		if kept[i] {
-			now = append(now, i)
-		} else { // From the end, so that no index moves before it is used.
-			d.operations = append(d.operations, operation{Op: "remove", Path: d.child(strconv.Itoa(i))})
-		}
-	}
-	slices.Reverse(now)
 	for j, i := range origin {
 		if i < 0 {
 			d.write("add", d.child(strconv.Itoa(j)), to[j])
-			now = slices.Insert(now, j, -1)
-			continue
+		} else {
+			d.descend(strconv.Itoa(j), from[i], to[j])
 		}
-		if at := j + slices.Index(now[j:], i); at != j { // The items in front of j are in place.
-			d.operations = append(d.operations, operation{
-				Op: "move", From: d.child(strconv.Itoa(at)), Path: d.child(strconv.Itoa(j)),
-			})
-			now = slices.Insert(slices.Delete(now, at, at+1), j, i)
-		}
-		d.descend(strconv.Itoa(j), func() { d.value(raw[i], from[i], to[j]) })
 	}
+	return true
 }
