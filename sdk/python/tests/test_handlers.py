@@ -111,7 +111,7 @@ async def test_a_handler_raises_a_denial(plain: bool) -> None:  # noqa: FBT001
     h.mutate("m")(judge if plain else judge_late)
 
     @h.initialize("i")
-    def _(document: dict[str, Any], request: Request) -> Response:
+    def _(document: dict[str, Any], request: Request) -> Any:
         return judge(request, document)
 
     async with FakeDispatcher(h) as dispatcher:

@@ -88,10 +88,9 @@ class Decoration:
             if pairs and isinstance(values, Mapping):
                 values = cast("Mapping[object, object]", values).items()
             if values is None:
-                values = ()
-            elif isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-                values = (values,)
-            rest = iter(cast("Iterable[object]", values))
+                return
+            single = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+            rest = iter(cast("Iterable[object]", [values] if single else values))
             for value in islice(rest, self._room):
                 self._room -= 1
                 yield value
