@@ -14,18 +14,6 @@ export class HostError extends Error {
   override readonly name: string = "HostError";
 }
 
-/** StatusError is how a dispatcher ended a stream. */
-export class StatusError extends HostError {
-  override readonly name: string = "StatusError";
-  /** The name of the status of gRPC, for example `ABORTED`. */
-  readonly code: string;
-
-  constructor(code: string, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
 /** CutOffError says that calls were still running when the time to drain was over. */
 export class CutOffError extends HostError {
   override readonly name: string = "CutOffError";

@@ -5,26 +5,11 @@ const HEAD = 5;
 /** The status of a call that went well. */
 export const OK = 0;
 
-/** The names of the other ones, by number. */
-const CODES = [
-  "OK",
-  "CANCELLED",
-  "UNKNOWN",
-  "INVALID_ARGUMENT",
-  "DEADLINE_EXCEEDED",
-  "NOT_FOUND",
-  "ALREADY_EXISTS",
-  "PERMISSION_DENIED",
-  "RESOURCE_EXHAUSTED",
-  "FAILED_PRECONDITION",
-  "ABORTED",
-  "OUT_OF_RANGE",
-  "UNIMPLEMENTED",
-  "INTERNAL",
-  "UNAVAILABLE",
-  "DATA_LOSS",
-  "UNAUTHENTICATED",
-];
+/** The names of all, by number. */
+const CODES = (
+  "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED " +
+  "FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
+).split(" ");
 
 /** prefix returns what comes before a message. */
 export function prefix(message: Uint8Array): Buffer {
@@ -33,14 +18,9 @@ export function prefix(message: Uint8Array): Buffer {
   return head;
 }
 
-/** codeName is the name of a status. */
-export function codeName(code: number): string {
-  return CODES[code] ?? `status ${code}`;
-}
-
 /** statusText is a status for people: `PERMISSION_DENIED: no grant`. */
 export function statusText(code: number, encodedMessage: string): string {
-  const name = codeName(code);
+  const name = CODES[code] ?? `status ${code}`;
   return encodedMessage === "" ? name : `${name}: ${decodeMessage(encodedMessage)}`;
 }
 

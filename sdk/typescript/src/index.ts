@@ -5,6 +5,7 @@
  */
 
 export type { HookStatus, SessionStatus, Status } from "./board.js";
+export type { Operation } from "./changes.js";
 export type { Clock } from "./clock.js";
 export {
   type Allowed,
@@ -25,7 +26,7 @@ export { Host, type HostOptions, type RunOptions } from "./host.js";
 export type { Initializer } from "./initializer.js";
 export type { HandlerContext } from "./invocation.js";
 export { jsonLogger, type Logger, silentLogger } from "./logger.js";
-export { change, difference, type Operation, patch } from "./patch.js";
+export { change, type DifferenceOptions, difference, patch } from "./patch.js";
 export { type CallInfo, type KubernetesObject, Request, type StageName } from "./request.js";
 export type { OpenStream, Stream, StreamEvents } from "./stream.js";
 export { plaintext, type Security, type TLSFiles, tlsFiles, tlsOptions } from "./tls.js";

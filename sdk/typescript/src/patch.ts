@@ -1,59 +1,106 @@
-import jsonpatch from "fast-json-patch";
-import type { Allowed, Extras } from "./decision.js";
+import * as changes from "./changes.js";
+import { type Allowed, allow, type Extras } from "./decision.js";
 import { HandlerError } from "./error.js";
 import type { Request } from "./request.js";
 
-/** One operation of a JSON Patch (RFC 6902). Paths are JSON pointers: `/metadata/labels/app.example.com~1name`. */
-export type Operation =
-  | { readonly op: "add" | "replace" | "test"; readonly path: string; readonly value: unknown }
-  | { readonly op: "remove"; readonly path: string }
-  | { readonly op: "move" | "copy"; readonly path: string; readonly from: string };
+/** What else can be said of a difference. */
+export interface DifferenceOptions extends Extras {
+  /**
+   * The object as it was before, for a model that does not write it as the API server sent it. What it has in common with the new object is
+   * no change, so that members which the model drops stay, and defaults that it adds are not written.
+   */
+  readonly before?: object;
+}
 
-/** patch allows the write and changes the object by a JSON Patch, given as operations or in JSON. */
-export function patch(operations: readonly Operation[] | string | Uint8Array, extras: Extras = {}): Allowed {
-  if (typeof operations !== "string" && !isBytes(operations)) {
-    return operations.length === 0 ? { ...extras, allowed: true } : encoded(JSON.stringify(operations), extras);
-  }
-  return encoded(operations, extras);
+/** patch allows the write and changes the object by a JSON Patch (RFC 6902), given as operations or in JSON. */
+export function patch(operations: readonly changes.Operation[] | string | Uint8Array, extras: Extras = {}): Allowed {
+  const json = Array.isArray(operations) ? JSON.stringify(operations) : operations;
+  return {
+    ...extras,
+    allowed: true,
+    patch: typeof json === "string" ? new TextEncoder().encode(json) : (json as Uint8Array),
+  };
 }
 
 /**
- * difference allows the write and changes the object of the request to `object`; what `object` lacks is removed. The patch is the
- * difference between what the API server sent and `object`.
+ * difference allows the write and changes the object of the request to `object`; what `object` lacks is removed.
  *
- * Throws a HandlerError if the request has no object, or if the patch would hold an integer beyond 2^53: JavaScript has rounded it.
+ * Throws a HandlerError if the request has no object, or if the patch would hold an integer beyond 2^53 that JavaScript has rounded.
  * Integers that do not change are in no patch, and stay what they are.
  */
-export function difference<T extends object>(request: Request<T>, object: T, extras: Extras = {}): Allowed {
-  const after = JSON.parse(JSON.stringify(object)) as T;
-  const operations = jsonpatch.compare(request.copyObject(), after) as Operation[];
-  for (const operation of operations) {
-    if ("value" in operation && isRounded(operation.value)) {
-      throw new HandlerError(`the patch of ${operation.path} holds an integer that JavaScript has rounded`);
-    }
+export function difference<T extends object>(
+  request: Request<T>,
+  object: object,
+  { before, ...extras }: DifferenceOptions = {},
+): Allowed {
+  const raw = request.copyObject();
+  const after = plain(object);
+  const operations = changes.difference(raw, before ? changes.merge(raw, plain(before), after) : after);
+  if (operations.length === 0) {
+    return allow(extras);
   }
+  checkNumbers(operations, request.rawObject);
   return patch(operations, extras);
 }
 
-/** change allows the write and changes the object of the request: `edit` gets a copy of it to write to. See {@link difference}. */
+/**
+ * change allows the write and changes the object of the request: `edit` gets a copy of it to write to. A request without an object, such as
+ * a DELETE, is allowed, and `edit` is not called. See {@link difference}.
+ */
 export function change<T extends object>(request: Request<T>, edit: (object: T) => void, extras: Extras = {}): Allowed {
+  if (!request.rawObject) {
+    return allow(extras);
+  }
   const object = request.copyObject();
   edit(object);
   return difference(request, object, extras);
 }
 
-function encoded(json: string | Uint8Array, extras: Extras): Allowed {
-  return { ...extras, allowed: true, patch: typeof json === "string" ? new TextEncoder().encode(json) : json };
-}
-
-function isBytes(value: unknown): value is Uint8Array {
-  return value instanceof Uint8Array;
-}
-
-/** isRounded reports whether a JSON value holds an integer beyond 2^53. */
-function isRounded(value: unknown): boolean {
-  if (typeof value === "object" && value !== null) {
-    return Object.values(value).some(isRounded);
+/** plain is what is written of an object. */
+function plain(object: object): unknown {
+  if (isPlain(object)) {
+    return object;
   }
-  return typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
+  const json: string | undefined = JSON.stringify(object);
+  if (json === undefined) {
+    throw new HandlerError("the new object is no JSON");
+  }
+  return JSON.parse(json);
+}
+
+/** isPlain reports whether JSON has a value as it is. */
+function isPlain(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) {
+    return value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value);
+  }
+  const members = Array.isArray(value) ? [...value] : Object.values(value);
+  return (Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype) && members.every(isPlain);
+}
+
+/** checkNumbers throws if the patch has a number that JavaScript has rounded. Others beyond 2^53 are the author's. */
+function checkNumbers(operations: readonly changes.Operation[], raw: Uint8Array | undefined): void {
+  let rounded: ReadonlySet<number> | undefined;
+  const isRounded = (value: unknown): boolean => {
+    if (typeof value === "object" && value !== null) {
+      return Object.values(value).some(isRounded);
+    }
+    if (!Number.isInteger(value) || Number.isSafeInteger(value)) {
+      return false;
+    }
+    rounded ??= roundedIn(new TextDecoder().decode(raw));
+    return rounded.has(value as number);
+  };
+  for (const operation of operations) {
+    if ("value" in operation && isRounded(operation.value)) {
+      throw new HandlerError(`the patch of ${operation.path} holds an integer that JavaScript has rounded`);
+    }
+  }
+}
+
+/** roundedIn has the integers of a JSON text that JavaScript rounds, as it does. */
+function roundedIn(json: string): Set<number> {
+  const integers = [...json.matchAll(/(?<![\d.])-?\d{16,}(?![\d.eE])/g)].map(([digits]) => digits);
+  return new Set(
+    integers.filter((digits) => digits.length > 32 || BigInt(digits) !== BigInt(Number(digits))).map(Number),
+  );
 }

@@ -11,8 +11,8 @@ import { connect, type Socket } from "node:net";
 import { checkServerIdentity, connect as connectTLS } from "node:tls";
 import { isAddress, splitAddress } from "./address.js";
 import type { Endpoint } from "./core/dial_plan.js";
-import { HostError, messageOf, StatusError } from "./error.js";
-import { codeName, OK, prefix, Splitter, statusText } from "./grpc_frames.js";
+import { HostError, messageOf } from "./error.js";
+import { OK, prefix, Splitter, statusText } from "./grpc_frames.js";
 import { CONNECT_TIMEOUT, MAX_WIRE_BYTES } from "./limits.js";
 import type { OpenStream, Stream, StreamEvents } from "./stream.js";
 import type { Security } from "./tls.js";
@@ -21,8 +21,6 @@ import type { Security } from "./tls.js";
 export interface Connection {
   /** Opens the stream of a session. */
   readonly open: OpenStream;
-  /** Opens the stream of a call of another method, by its path. */
-  readonly call: (path: string) => OpenStream;
   close(): void;
 }
 
@@ -56,9 +54,10 @@ export async function dial(
   session.on("error", () => {}); // The stream ends with it too.
   session.setLocalWindowSize(WINDOW);
   const limit = Math.max(maxFrameBytes, MAX_WIRE_BYTES) + FRAME_HEAD;
-  const call = (path: string) => (events: StreamEvents) =>
-    new Http2Stream(session, [at.serverName, path], limit, events);
-  return { open: call(CONNECT), call, close: () => session.destroy() };
+  return {
+    open: (events) => new Http2Stream(session, at.serverName, limit, events),
+    close: () => session.destroy(),
+  };
 }
 
 /** connected is a socket that is ready. TLS is 1.3 at least. */
@@ -99,13 +98,13 @@ class Http2Stream implements Stream {
   #error: Error | undefined;
   #paused = false;
 
-  constructor(session: ClientHttp2Session, [authority, path]: [string, string], limit: number, events: StreamEvents) {
+  constructor(session: ClientHttp2Session, authority: string, limit: number, events: StreamEvents) {
     this.#session = session;
     this.#events = events;
     this.#splitter = new Splitter(limit);
     this.#stream = session.request({
       ":method": "POST",
-      ":path": path,
+      ":path": CONNECT,
       ":authority": authority,
       te: "trailers",
       "content-type": "application/grpc",
@@ -188,7 +187,7 @@ class Http2Stream implements Stream {
     } else if (Number.isNaN(code)) {
       this.#end(this.#error ?? new HostError("the connection was lost"));
     } else {
-      this.#end(new StatusError(codeName(code), statusText(code, String(this.#status?.["grpc-message"] ?? ""))));
+      this.#end(new HostError(statusText(code, String(this.#status?.["grpc-message"] ?? ""))));
     }
   }
 

@@ -17,6 +17,7 @@ import {
   Host,
   HostError,
   type HostOptions,
+  type KubernetesObject,
   type Logger,
   patch,
   Request,
@@ -87,14 +88,33 @@ suite("decisions", () => {
     assert.deepEqual(patched(await mesh.review("by-hand", createRequest({})), {}), { x: 1 });
   });
 
+  test("an object of a model is compared with what the model made of the request", async () => {
+    /** It drops what it does not know, and writes a default and a date. */
+    const model = ({ kind, spec = {} }: KubernetesObject) => ({ kind, spec, at: new Date(0), none: undefined });
+    const host = newHost().mutate("m", (request) => {
+      const before = model(request.copyObject());
+      return difference(request, { ...before, kind: "Other", by: new Date(0) }, { before, audit: { k: "v" } });
+    });
+    await using mesh = await FakeDispatcher.start(host);
+    const { patch: made, auditAnnotations } = await mesh.review("m", createRequest({ kind: "X", unknown: 1 }));
+    assert.deepEqual(JSON.parse(new TextDecoder().decode(made)), [
+      { op: "add", path: "/by", value: "1970-01-01T00:00:00.000Z" },
+      { op: "replace", path: "/kind", value: "Other" },
+    ]);
+    assert.deepEqual(auditAnnotations, { k: "v" });
+  });
+
   test("an integer that JavaScript rounds is left alone, and never written", async () => {
     const object = '{"kind":"X","big":9007199254740993,"n":1}';
     const host = newHost()
       .mutate("leave", (request) => change(request, (x) => Object.assign(x, { n: 2 })))
-      .mutate("write", (request) => change(request, (x) => Object.assign(x, { copy: [x.big] })));
+      .mutate("write", (request) => change(request, (x) => Object.assign(x, { copy: [x.big] })))
+      .mutate("own", (request) => change(request, (x) => Object.assign(x, { own: 2 ** 60 })));
     await using mesh = await FakeDispatcher.start(host);
     const { patch: left } = await mesh.review("leave", createRequest(object));
     assert.equal(new TextDecoder().decode(left), '[{"op":"replace","path":"/n","value":2}]');
+    const { patch: own } = await mesh.review("own", createRequest(object));
+    assert.equal(new TextDecoder().decode(own), '[{"op":"add","path":"/own","value":1152921504606846976}]');
     const { outcome } = await mesh.ask("write", createRequest(object));
     assert.ok(outcome.case === "error");
     assert.equal(outcome.value.message, "the patch of /copy holds an integer that JavaScript has rounded");
@@ -208,7 +228,11 @@ suite("requests", () => {
     const request = new Request(deleteRequest(pod));
     assert.equal(request.object, undefined);
     assert.equal(request.rawObject, undefined);
-    assert.throws(() => change(request, () => {}), new HandlerError("the request has no object that could be changed"));
+    assert.deepEqual(
+      change(request, () => assert.fail("nothing is edited"), { warnings: ["w"] }),
+      allow({ warnings: ["w"] }),
+    );
+    assert.throws(() => difference(request, {}), new HandlerError("the request has no object that could be changed"));
   });
 
   test("an object that is not JSON is a failure with a reason", () => {

@@ -33,7 +33,6 @@ suite("README.md", () => {
         rootDir: "../..",
         paths: {
           "@portcullis-mesh/host": ["../../src/index.ts"],
-          "@portcullis-mesh/host/staged": ["../../src/staged.ts"],
           "@portcullis-mesh/host/testing": ["../../src/testing/index.ts"],
         },
       },
