@@ -109,12 +109,12 @@ suite("decisions", () => {
     const host = newHost()
       .mutate("leave", (request) => change(request, (x) => Object.assign(x, { n: 2 })))
       .mutate("write", (request) => change(request, (x) => Object.assign(x, { copy: [x.big] })))
-      .mutate("own", (request) => change(request, (x) => Object.assign(x, { own: 2 ** 60 })));
+      .mutate("own", (request) => change(request, (x) => Object.assign(x, { own: 2 ** 54 })));
     await using mesh = await FakeDispatcher.start(host);
     const { patch: left } = await mesh.review("leave", createRequest(object));
     assert.equal(new TextDecoder().decode(left), '[{"op":"replace","path":"/n","value":2}]');
     const { patch: own } = await mesh.review("own", createRequest(object));
-    assert.equal(new TextDecoder().decode(own), '[{"op":"add","path":"/own","value":1152921504606846976}]');
+    assert.equal(new TextDecoder().decode(own), '[{"op":"add","path":"/own","value":18014398509481984}]');
     const { outcome } = await mesh.ask("write", createRequest(object));
     assert.ok(outcome.case === "error");
     assert.equal(outcome.value.message, "the patch of /copy holds an integer that JavaScript has rounded");
