@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FILES = ("portcullis/admission/v1/admission.proto", "portcullis/host/v1/host.proto", "portcullis/initializer/v1/initializer.proto")
+FILES = ("portcullis/admission/v1/admission.proto", "portcullis/host/v1/host.proto")
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
