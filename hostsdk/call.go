@@ -129,6 +129,7 @@ func whyNotStarted(ctx context.Context) string {
 //
 //	handler returned            outcome
 //	a response                  response, also after the end of ctx
+//	a DeniedError               response, likewise
 //	NotStarted                  refused, with its reason
 //	an error, ctx ended         cancelled
 //	an error                    error: its text if it is an Error, else "handler failed"
@@ -148,7 +149,7 @@ func (c *caller) handle(inv *invocation, started time.Time) {
 		answer, wrong := response.message(inv.hook.id.stage)
 		if wrong == nil {
 			v.Outcome = &hostv1.Verdict_Response{Response: answer}
-			c.complainOfCode(ctx, inv, response)
+			c.complainOfParts(ctx, inv, response)
 			return
 		}
 		err = wrong
@@ -205,11 +206,25 @@ func (c *caller) guard(ctx context.Context, inv *invocation) (response *Response
 		err = &panicError{value: value, stack: debug.Stack()}
 	}()
 	response, err = inv.hook.handler(ctx, &inv.request)
+	if err != nil {
+		response, err = denialOf(err)
+	}
 	returned = true
 	if err == nil && response == nil {
 		return nil, NewError("the handler returned neither a response nor an error", nil)
 	}
 	return response, err
+}
+
+// denialOf returns the denial in the error of a handler, else the error. It panics where the methods of the error do, for example of a nil
+// pointer in it: the caller contains that.
+func denialOf(err error) (*Response, error) {
+	var denied *DeniedError
+	if errors.As(err, &denied) {
+		return denied.denial(), nil
+	}
+	_ = err.Error()
+	return nil, err
 }
 
 func (i *invocation) fillRequest() {
@@ -246,12 +261,13 @@ func (c *caller) complain(ctx context.Context, inv *invocation, err error, more 
 	}
 }
 
-// complainOfCode logs as often that the client of a denial gets another code than its author wrote.
-func (c *caller) complainOfCode(ctx context.Context, inv *invocation, r *Response) {
-	if !r.hasForeignCode() {
+// complainOfParts logs as often which parts of a response its client does not get.
+func (c *caller) complainOfParts(ctx context.Context, inv *invocation, r *Response) {
+	err := r.unsendable()
+	if err == nil {
 		return
 	}
-	if attrs := inv.complaint(fmt.Errorf("code %d is none of HTTP's errors: the client gets 403", r.Code)); attrs != nil {
+	if attrs := inv.complaint(err); attrs != nil {
 		c.logger.LogAttrs(ctx, slog.LevelError, "a part of the verdict cannot be sent", attrs...)
 	}
 }

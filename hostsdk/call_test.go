@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -322,5 +323,103 @@ func TestAHandlerThatHasDoneNothingSaysSo(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "secret cause") {
 		t.Errorf("the log lacks the cause: %s", &log)
+	}
+}
+
+// TestADenialThatIsReturnedAsAnErrorDenies covers all stages, and other errors in the same chain.
+func TestADenialThatIsReturnedAsAnErrorDenies(t *testing.T) {
+	denial := hostsdk.Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec", "bad").WithWarnings("w").WithAudit("k", "v")
+	tests := map[string]struct {
+		err     error
+		code    int32
+		message string
+	}{
+		"plain":                {hostsdk.Denied("no"), 403, "no"},
+		"wrapped":              {fmt.Errorf("wrapped: %w", hostsdk.Denied("no")), 403, "no"},
+		"decorated":            {&hostsdk.DeniedError{Response: denial}, 422, "no"},
+		"behind an Error":      {hostsdk.NewError("failed", hostsdk.Denied("no")), 403, "no"},
+		"beside others":        {errors.Join(hostsdk.NewError("failed", nil), hostsdk.NotStarted("idle", hostsdk.Denied("no"))), 403, "no"},
+		"without a response":   {&hostsdk.DeniedError{}, 403, ""},
+		"a nil pointer":        {(*hostsdk.DeniedError)(nil), 403, ""},
+		"response that allows": {&hostsdk.DeniedError{Response: &hostsdk.Response{Allowed: true, Message: "no", Patch: []byte("[]")}}, 403, "no"},
+		"allowing Verbatim":    {&hostsdk.DeniedError{Response: hostsdk.Verbatim(&admissionv1.AdmissionResponse{Allowed: true})}, 403, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), tt.err }
+			host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			host.Validate("validate", handler)
+			host.Mutate("mutate", handler)
+			host.Initialize("initialize", handler)
+			d := hosttest.Start(t, host)
+			for _, hook := range []string{"validate", "mutate", "initialize"} {
+				response := d.Review(t.Context(), hook, hosttest.Create(pod))
+				if s := response.GetStatus(); response.GetAllowed() || s.GetCode() != tt.code || s.GetMessage() != tt.message {
+					t.Errorf("%s: %v", hook, response)
+				}
+				if tt.err.Error() == "" {
+					t.Error("the error has no text")
+				}
+			}
+		})
+	}
+}
+
+// TestADenialCountsAfterTheEnd of the context of its handler.
+func TestADenialCountsAfterTheEnd(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{}, 1)
+	host.Validate("late", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return nil, errors.Join(ctx.Err(), hostsdk.Denied("no"))
+	})
+	d := hosttest.Start(t, host)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { // Ends with the handler's start.
+		<-started
+		cancel()
+	}()
+	if response := d.Review(ctx, "late", hosttest.Create(pod)); response.GetAllowed() || response.GetStatus().GetMessage() != "no" {
+		t.Errorf("response %v", response)
+	}
+}
+
+// badError is an error whose methods panic.
+type badError struct{}
+
+// Error implements error.
+func (*badError) Error() string { panic("no text") }
+
+// Unwrap implements the chain of errors.
+func (*badError) Unwrap() error { panic("no cause") }
+
+// TestErrorsThatAreBrokenAreContained: they cost their own call.
+func TestErrorsThatAreBrokenAreContained(t *testing.T) {
+	for name, broken := range map[string]error{
+		"methods that panic": &badError{}, "a nil Error": (*hostsdk.Error)(nil), "a wrapped nil Error": fmt.Errorf("%w", (*hostsdk.Error)(nil)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			host.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, broken },
+				hostsdk.ReadyWhen(func(context.Context) error { return broken }))
+			d := hosttest.Start(t, host)
+			if v, err := d.Ask(t.Context(), "h", hosttest.Create(pod)); err != nil || v.GetError() == nil {
+				t.Errorf("verdict %v, %v", v, err)
+			}
+			if result, err := d.Probe(t.Context(), "h"); err != nil || result.GetReady() {
+				t.Errorf("probe %v, %v", result, err)
+			}
+		})
 	}
 }

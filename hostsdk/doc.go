@@ -19,9 +19,9 @@
 //
 // # Verdicts and failures
 //
-// A denial is a verdict, an error is not one: after an error the hook's failurePolicy decides. Only the text of an
-// [Error] leaves the process; any other error is logged here and reported as "handler failed". A panic is contained and
-// costs its own call alone.
+// A denial is a verdict: a [Response] of [Deny], or the error [Denied]. Any other error is none: the hook's failurePolicy
+// decides. Only the text of an [Error] leaves the process; any other error is logged here and reported as "handler failed".
+// A panic is contained and costs its own call alone.
 //
 // # Time
 //

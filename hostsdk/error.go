@@ -1,6 +1,9 @@
 package hostsdk
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+)
 
 // Error is a failure with a text for the operator of the mesh. A handler returns one, also wrapped, to explain in public why
 // there is no verdict; the text of any other error stays in the process. It is not a denial: failurePolicy decides.
@@ -28,6 +31,27 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
+// DeniedError is a denial as an error: a handler of any stage returns one, also wrapped, and the client of the cluster gets Response. It is a
+// denial also without a Response, or with a Response that allows, and after the end of the handler's context.
+type DeniedError struct{ Response *Response }
+
+// Denied returns a [DeniedError] with a message for the client. For a denial that says more, put a [Response] into one.
+func Denied(message string) *DeniedError { return &DeniedError{Deny(message)} }
+
+// Error returns the message of the denial.
+func (e *DeniedError) Error() string { return cmp.Or(e.denial().Message, "denied") }
+
+func (e *DeniedError) denial() *Response {
+	switch {
+	case e == nil || e.Response == nil:
+		return Deny("")
+	case e.Response.Allowed:
+		return Deny(e.Response.Message)
+	default:
+		return e.Response
+	}
+}
+
 // NotStarted returns the error of a handler that has done nothing about the request, and cannot: the server behind it cannot be
 // reached, for example. The call may go to another replica, whatever the side effects of the hook. The reason crosses the wire, as
 // [Error.Message] does; cause is logged by this process, and may be nil.
@@ -50,7 +74,7 @@ const (
 // publicText returns the message of an Error, else a text without internals.
 func publicText(err error, otherwise string) string {
 	var authored *Error
-	if errors.As(err, &authored) && authored.Message != "" {
+	if errors.As(err, &authored) && authored != nil && authored.Message != "" {
 		return authored.Message
 	}
 	return otherwise

@@ -50,6 +50,8 @@ const (
 	maxWireBytes = 128 << 10
 	// maxReviewHooks is how many hooks one review may ask: more than this a dispatcher has not outstanding on a session.
 	maxReviewHooks = 1 << 16
+	// maxVerdictItems is how many warnings, annotations and causes of a verdict are sent: a dispatcher takes no more.
+	maxVerdictItems = 4096
 	// maxErrorBytes is the longest text of a failure.
 	maxErrorBytes = 1 << 10
 	// maxBatch and maxBatchBytes are how many verdicts are put in one frame.

@@ -108,16 +108,20 @@ func (r *Response) plain() bool {
 // message returns the response on the wire. An error means that the response is not a verdict; a denial
 // is always one.
 func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionResponse, error) {
-	if r.verbatim != nil {
+	if r.verbatim != nil && r.Allowed == r.verbatim.GetAllowed() { // else its author has changed it
 		makeValid(r.verbatim)
 		return r.verbatim, nil
 	}
-	m := &admissionv1.AdmissionResponse{Allowed: r.Allowed, AuditAnnotations: validAudit(r.Audit)}
-	for _, warning := range r.Warnings {
-		m.Warnings = append(m.Warnings, valid(warning))
-	}
+	m, room := &admissionv1.AdmissionResponse{Allowed: r.Allowed}, maxVerdictItems
 	if !r.Allowed {
 		m.Status = r.status()
+		room -= len(m.Status.GetDetails().GetCauses())
+	}
+	for _, warning := range atMost(r.Warnings, room) {
+		m.Warnings = append(m.Warnings, valid(warning))
+	}
+	m.AuditAnnotations = validAudit(r.Audit, room-len(m.Warnings))
+	if !r.Allowed {
 		return m, nil
 	}
 	if len(r.Patch) == 0 {
@@ -132,6 +136,27 @@ func (r *Response) message(stage admissionv1.Stage) (*admissionv1.AdmissionRespo
 	m.Patch, m.PatchType = r.Patch, "JSONPatch"
 	return m, nil
 }
+
+// unsendable returns which parts of the response are not sent as its author wrote them; nil without any.
+func (r *Response) unsendable() error {
+	items := len(r.Warnings) + len(r.Audit)
+	if !r.Allowed {
+		items += len(r.Causes)
+	}
+	switch {
+	case r.verbatim != nil:
+		return nil
+	case r.hasForeignCode():
+		return fmt.Errorf("code %d is none of HTTP's errors: the client gets 403", r.Code)
+	case items > maxVerdictItems:
+		return fmt.Errorf("%d causes, warnings and audit annotations: the first %d are sent", items, maxVerdictItems)
+	default:
+		return nil
+	}
+}
+
+// atMost returns the first n items of a list, or all of them.
+func atMost[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
 // hasForeignCode reports whether a denial sets a code that is none of an error of HTTP.
 func (r *Response) hasForeignCode() bool {
@@ -150,7 +175,7 @@ func (r *Response) status() *admissionv1.Status {
 		return s
 	}
 	s.Details = &admissionv1.StatusDetails{}
-	for _, c := range r.Causes {
+	for _, c := range atMost(r.Causes, maxVerdictItems) {
 		s.Details.Causes = append(s.Details.Causes, &admissionv1.StatusCause{
 			Field: valid(c.Field), Message: valid(c.Message), Reason: valid(c.Reason),
 		})
@@ -188,15 +213,16 @@ func makeValid(m *admissionv1.AdmissionResponse) {
 	for _, text := range texts {
 		*text = valid(*text)
 	}
-	m.AuditAnnotations = validAudit(m.GetAuditAnnotations())
+	m.AuditAnnotations = validAudit(m.GetAuditAnnotations(), len(m.GetAuditAnnotations()))
 }
 
-func validAudit(audit map[string]string) map[string]string {
-	if len(audit) == 0 {
+// validAudit returns the first n annotations, in the order of their keys.
+func validAudit(audit map[string]string, n int) map[string]string {
+	if n = min(n, len(audit)); n == 0 {
 		return nil
 	}
-	out := make(map[string]string, len(audit))
-	for _, key := range slices.Sorted(maps.Keys(audit)) { // Sorted: of two keys that become equal the same one wins each time.
+	out := make(map[string]string, n)
+	for _, key := range slices.Sorted(maps.Keys(audit))[:n] { // Of two keys that become equal the same one wins each time.
 		out[valid(key)] = valid(audit[key])
 	}
 	return out

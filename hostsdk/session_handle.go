@@ -63,7 +63,7 @@ func (s *session) probeHooks(ctx context.Context, name string) (notReady error) 
 		}
 		if err := h.probe(ctx); err != nil {
 			s.logger.WarnContext(ctx, "hook is not ready", slog.String("hook", name), slog.Any("error", err))
-			return err
+			return NewError(publicText(err, notReadyYet), nil)
 		}
 	}
 	return nil

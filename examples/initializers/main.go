@@ -66,15 +66,14 @@ func newHost(o hostsdk.Options) (*hostsdk.Host, error) {
 const proxyName, proxyImage = "proxy", "registry.example.com/proxy:1"
 
 // addProxy adds the sidecar to a Pod, unless it shares the network of its node, where the sidecar has no place.
-func addProxy(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+func addProxy(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
 	if pod.Spec.HostNetwork {
 		return pod, nil
 	}
 	for i, c := range pod.Spec.Containers {
 		if c.Name == proxyName {
-			refused := kube.Refuse("the name " + proxyName + " is that of the sidecar: rename the container")
-			refused.Response.WithCode(422).WithReason("Invalid").WithCause(fmt.Sprintf("spec.containers[%d].name", i), "is taken")
-			return nil, refused
+			denial := hostsdk.Deny("the name " + proxyName + " is that of the sidecar: rename the container").WithCode(422).WithReason("Invalid")
+			return nil, &hostsdk.DeniedError{Response: denial.WithCause(fmt.Sprintf("spec.containers[%d].name", i), "is taken")}
 		}
 	}
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: proxyName, Image: proxyImage})
@@ -83,7 +82,7 @@ func addProxy(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 
 // pullAlways has each image that is not named by digest pulled at each start of its container. Otherwise a node that has the image would
 // run it for a user without the right to pull it, or would run an older image of the same tag.
-func pullAlways(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+func pullAlways(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			if !strings.Contains(containers[i].Image, "@sha256:") {

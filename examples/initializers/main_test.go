@@ -71,11 +71,11 @@ func TestAPodIsInitialized(t *testing.T) {
 }
 
 func TestTheSidecarIsLeftOutOrRefused(t *testing.T) {
-	pod, err := addProxy(t.Context(), &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}})
+	pod, err := addProxy(t.Context(), &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}, nil)
 	if err != nil || len(pod.Spec.Containers) != 0 {
 		t.Errorf("in the network of the node: %v, %v", pod, err)
 	}
-	_, err = addProxy(t.Context(), &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "proxy", Image: "other"}}}})
+	_, err = addProxy(t.Context(), &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "proxy", Image: "other"}}}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "rename the container") {
 		t.Errorf("with a container of its name: %v", err)
 	}

@@ -38,9 +38,9 @@ func ExampleInitialize() {
 		return
 	}
 	host.Initialize("sidecar.example.com", kube.Initialize(
-		func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+		func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
 			if pod.Spec.HostNetwork {
-				return nil, kube.Refuse("the sidecar has no place in the network of the node")
+				return nil, hostsdk.Denied("the sidecar has no place in the network of the node")
 			}
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:1"})
 			return pod, nil

@@ -2,10 +2,8 @@ package kube
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -51,39 +49,15 @@ func Mutate[T any](
 	}
 }
 
-// RefusedError is the error of an initializer that refuses an object: the client of the cluster gets Response, a denial. It refuses also
-// without one, or with a Response that allows: the client gets 403 Forbidden.
-type RefusedError struct{ Response *hostsdk.Response }
-
-// Error implements error.
-func (e *RefusedError) Error() string { return cmp.Or(e.denial().Message, "the object is refused") }
-
-func (e *RefusedError) denial() *hostsdk.Response {
-	switch {
-	case e == nil || e.Response == nil:
-		return hostsdk.Deny("")
-	case e.Response.Allowed:
-		return hostsdk.Deny(e.Response.Message)
-	default:
-		return e.Response
-	}
-}
-
-// Refuse returns a [*RefusedError] with a message for the client. Its Response may be changed.
-func Refuse(message string) *RefusedError { return &RefusedError{hostsdk.Deny(message)} }
-
 // Initialize makes a handler of an initializer: it returns the object as it should be created. object is never nil, is the caller's own
-// copy, and may be changed and returned. A [*RefusedError] refuses the object; any other error is a failure, and failurePolicy decides.
-func Initialize[T any](initialize func(ctx context.Context, object *T) (*T, error)) hostsdk.Handler {
-	return Mutate(func(ctx context.Context, object *T, _ *hostsdk.Request) (*hostsdk.Response, error) {
+// copy, and may be changed and returned. A [hostsdk.DeniedError] refuses the object; any other error is a failure, and failurePolicy decides.
+func Initialize[T any](initialize func(ctx context.Context, object *T, r *hostsdk.Request) (*T, error)) hostsdk.Handler {
+	return Mutate(func(ctx context.Context, object *T, r *hostsdk.Request) (*hostsdk.Response, error) {
 		if object == nil {
 			return nil, hostsdk.NewError("the request has no object to be initialized: it creates none", nil)
 		}
-		initialized, err := initialize(ctx, object)
-		var refused *RefusedError
+		initialized, err := initialize(ctx, object, r)
 		switch {
-		case errors.As(err, &refused):
-			return refused.denial(), nil
 		case err != nil:
 			return nil, err
 		case initialized == nil:

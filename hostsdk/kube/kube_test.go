@@ -3,7 +3,6 @@ package kube_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -183,35 +182,6 @@ func TestInitialize(t *testing.T) {
 			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, nil },
 			want:       hostsdk.Allow(),
 		},
-		"A refusal is a denial, and forgets the changes.": {
-			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
-				pod.Spec.NodeName = "forgotten"
-				return pod, kube.Refuse("no")
-			},
-			want: hostsdk.Deny("no"),
-		},
-		"A refusal says all that a denial can, also wrapped.": {
-			initialize: func(*corev1.Pod) (*corev1.Pod, error) {
-				refused := kube.Refuse("no")
-				refused.Response.WithCode(422).WithReason("Invalid").WithCause("spec", "bad")
-				return nil, fmt.Errorf("wrapped: %w", refused)
-			},
-			want: hostsdk.Deny("no").WithCode(422).WithReason("Invalid").WithCause("spec", "bad"),
-		},
-		"A refusal without a response is one.": {
-			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, &kube.RefusedError{} },
-			want:       hostsdk.Deny(""),
-		},
-		"So is one with a response that allows, and with its message.": {
-			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) {
-				return pod, &kube.RefusedError{Response: &hostsdk.Response{Allowed: true, Message: "no", Patch: []byte(`[]`)}}
-			},
-			want: hostsdk.Deny("no"),
-		},
-		"So is a nil RefusedError.": {
-			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, (*kube.RefusedError)(nil) },
-			want:       hostsdk.Deny(""),
-		},
 		"A failure is passed on.": {
 			initialize: func(pod *corev1.Pod) (*corev1.Pod, error) { return pod, failed },
 			wantErr:    func(err error) bool { return errors.Is(err, failed) },
@@ -225,7 +195,9 @@ func TestInitialize(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return tt.initialize(pod) })
+			handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
+				return tt.initialize(pod)
+			})
 			got, err := handler(t.Context(), request(hosttest.Create(`{"kind":"Pod","metadata":{"name":"a"},"spec":{"later":1}}`)))
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(hostsdk.Response{})); diff != "" {
 				t.Errorf("response (-want +got):\n%s", diff)
@@ -239,25 +211,13 @@ func TestInitialize(t *testing.T) {
 
 // TestAnInitializerIsNotCalledWithoutAnObject: it would have nothing to initialize, and no author expects nil.
 func TestAnInitializerIsNotCalledWithoutAnObject(t *testing.T) {
-	handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	handler := kube.Initialize(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
 		t.Errorf("called with %v", pod)
 		return pod, nil
 	})
 	response, err := handler(t.Context(), request(hosttest.Delete(`{"kind":"Pod"}`)))
 	if authored := new(hostsdk.Error); response != nil || !errors.As(err, &authored) {
 		t.Errorf("got %v, %v, want an error for the operator", response, err)
-	}
-}
-
-// TestARefusalHasAText: logs and traces ask each error for it.
-func TestARefusalHasAText(t *testing.T) {
-	for _, refused := range []*kube.RefusedError{nil, {}, kube.Refuse(""), {Response: hostsdk.Allow()}} {
-		if text := refused.Error(); text != "the object is refused" {
-			t.Errorf("%#v: %q", refused, text)
-		}
-	}
-	if text := kube.Refuse("no").Error(); text != "no" {
-		t.Errorf("the text is %q", text)
 	}
 }
 

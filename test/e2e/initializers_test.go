@@ -88,7 +88,7 @@ func (i *initialized) wantNothingStaged(t *testing.T) {
 
 // marks is an initializer that writes its name behind those that have acted before.
 func marks(name string) hostsdk.Handler {
-	return hostkube.Initialize(func(_ context.Context, pod *labelled) (*labelled, error) {
+	return hostkube.Initialize(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*labelled, error) {
 		before := pod.Metadata.Labels["initialized-by"]
 		pod.set("initialized-by", strings.TrimPrefix(before+"-"+name, "-"))
 		return pod, nil
@@ -148,7 +148,7 @@ func TestInitializersActAtTheSameTime(t *testing.T) {
 	i := newInitialized(t, all...)
 	called := map[string]chan struct{}{first: make(chan struct{}, 1), second: make(chan struct{}, 1)}
 	meets := func(own, other string, change func(*labelled)) hostsdk.Handler {
-		return hostkube.Initialize(func(ctx context.Context, pod *labelled) (*labelled, error) {
+		return hostkube.Initialize(func(ctx context.Context, pod *labelled, _ *hostsdk.Request) (*labelled, error) {
 			called[own] <- struct{}{}
 			select {
 			case <-called[other]:
@@ -168,7 +168,7 @@ func TestInitializersActAtTheSameTime(t *testing.T) {
 			pod.set("second", "yes")
 			pod.set("contended", pod.Metadata.Labels["wanted-by-second"])
 		}))
-		h.Initialize(third, hostkube.Initialize(func(_ context.Context, pod *labelled) (*labelled, error) {
+		h.Initialize(third, hostkube.Initialize(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*labelled, error) {
 			pod.set("third-saw", pod.Metadata.Labels["first"]+"-"+pod.Metadata.Labels["second"])
 			return pod, nil
 		}))
@@ -201,10 +201,9 @@ func TestAnInitializerRefusesAPod(t *testing.T) {
 	const name = "picky.example.com"
 	i := newInitialized(t, initializersOf("a", "Ignore", ", stream: {}", name)...)
 	i.host(t, func(h *hostsdk.Host) {
-		h.Initialize(name, hostkube.Initialize(func(context.Context, *labelled) (*labelled, error) {
-			refused := hostkube.Refuse("no such Pod here")
-			refused.Response.WithCode(http.StatusUnprocessableEntity).WithReason("Invalid").WithCause("metadata.name", "is bad")
-			return nil, refused
+		h.Initialize(name, hostkube.Initialize(func(context.Context, *labelled, *hostsdk.Request) (*labelled, error) {
+			denial := hostsdk.Deny("no such Pod here").WithCode(http.StatusUnprocessableEntity).WithReason("Invalid")
+			return nil, &hostsdk.DeniedError{Response: denial.WithCause("metadata.name", "is bad")}
 		}))
 	})
 

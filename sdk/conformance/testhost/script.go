@@ -26,6 +26,7 @@ type script struct {
 	Deny     *denial           `json:"deny"`
 	Patch    json.RawMessage   `json:"patch"`
 	Labels   map[string]string `json:"labels"`
+	Become   json.RawMessage   `json:"become"`
 	Error    string            `json:"error"`
 	Fail     string            `json:"fail"`
 	Panic    string            `json:"panic"`
@@ -38,6 +39,7 @@ type denial struct {
 	Message string `json:"message"`
 	Code    int32  `json:"code"`
 	Reason  string `json:"reason"`
+	Thrown  bool   `json:"thrown"`
 	Causes  []struct {
 		Field   string `json:"field"`
 		Message string `json:"message"`
@@ -61,13 +63,22 @@ func (p *program) handler(hook string) hostsdk.Handler {
 		if err != nil {
 			return nil, err
 		}
-		return s.decorate(ctx, r, response, started), nil
+		response = s.decorate(ctx, r, response, started)
+		if s.Deny != nil && s.Deny.Thrown {
+			return nil, thrown(response)
+		}
+		return response, nil
 	}
+}
+
+// thrown is a denial as an error, behind another one as authors wrap it.
+func thrown(denial *hostsdk.Response) error {
+	return fmt.Errorf("not allowed: %w", &hostsdk.DeniedError{Response: denial})
 }
 
 // initializer is the handler of every initializer: it follows the part of the script about the object.
 func (p *program) initializer(hook string) hostsdk.Handler {
-	return kube.Initialize(func(ctx context.Context, object *map[string]any) (*map[string]any, error) {
+	return kube.Initialize(func(ctx context.Context, object *map[string]any, r *hostsdk.Request) (*map[string]any, error) {
 		p.say(&conformance.Event{Event: "called", Hook: hook})
 		defer func() { p.say(&conformance.Event{Event: "returned", Hook: hook, Cancelled: ctx.Err() != nil}) }()
 		s, err := scriptIn(*object)
@@ -80,12 +91,15 @@ func (p *program) initializer(hook string) hostsdk.Handler {
 		s.Patch = nil
 		switch {
 		case s.Deny != nil:
-			return nil, &kube.RefusedError{Response: s.Deny.response()}
+			return nil, thrown(s.Deny.response())
+		case s.Become != nil:
+			become := map[string]any{}
+			return &become, json.Unmarshal(s.Become, &become)
 		case s.Labels != nil:
 			child(child(*object, "metadata"), "labels", s.Labels)
 			return object, nil
 		default:
-			_, err := s.outcome(ctx, nil)
+			_, err := s.outcome(ctx, r)
 			return object, err
 		}
 	})
@@ -153,6 +167,8 @@ func (s *script) outcome(ctx context.Context, r *hostsdk.Request) (*hostsdk.Resp
 		return s.Deny.response(), nil
 	case s.Patch != nil:
 		return hostsdk.Patch(s.Patch), nil
+	case s.Become != nil:
+		return kube.PatchTo(r, s.Become)
 	case s.Labels != nil:
 		return s.label(ctx, r)
 	case s.Error != "":
