@@ -7,6 +7,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/pool"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // HostState is whether a session takes calls.
@@ -83,6 +84,61 @@ func (r *Registry) Offers(h *match.Hook) bool {
 		}
 	}
 	return false
+}
+
+// latestOfIdentity is how many sessions of an identity Offerings looks at, the latest ones: replicas offer the same hooks.
+const latestOfIdentity = 8
+
+// Offering is an identity of connected hosts, and hooks that the hosts offer.
+type Offering struct {
+	// Peer is the identity.
+	Peer identity.Peer
+	// Hooks are at least one.
+	Hooks []*match.Hook
+}
+
+// Offerings returns which of these hooks the hosts of each identity offer, whether or not a route grants them, fewest hooks first.
+func (r *Registry) Offerings(hooks []*match.Hook) (out []Offering) {
+	latest := map[*tenant][]*hostSession{}
+	for _, s := range r.all() {
+		if s.Standing().Leaving {
+			continue
+		}
+		of := append(latest[s.tenant], s)
+		if len(of) > latestOfIdentity {
+			slices.SortFunc(of, func(a, b *hostSession) int { return cmp.Or(b.joined.Compare(a.joined), cmp.Compare(a.ID(), b.ID())) })
+			of = of[:latestOfIdentity]
+		}
+		latest[s.tenant] = of
+	}
+	if len(latest) == 0 {
+		return nil
+	}
+	digests := r.hooks.Load().digests
+	byOffer := make(map[pool.Digest][]*match.Hook, len(hooks))
+	for _, h := range hooks {
+		d := digests.Offer(offerOf(h))
+		byOffer[d] = append(byOffer[d], h)
+	}
+	for t, sessions := range latest {
+		x, offered := Offering{Peer: t.peer}, map[pool.Digest]bool{}
+		for _, s := range sessions {
+			for _, o := range s.Hello.Offers {
+				if of := byOffer[o.Digest]; of != nil && !offered[o.Digest] {
+					offered[o.Digest], x.Hooks = true, append(x.Hooks, of...)
+				}
+			}
+		}
+		if len(x.Hooks) > 0 {
+			slices.SortFunc(x.Hooks, func(a, b *match.Hook) int { return cmp.Compare(a.Ordinal(), b.Ordinal()) })
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b Offering) int {
+		return cmp.Or(cmp.Compare(len(a.Hooks), len(b.Hooks)), cmp.Compare(a.Peer.Name(), b.Peer.Name()),
+			slices.Compare(a.Peer.Authorities(), b.Peer.Authorities()))
+	})
+	return out
 }
 
 // servesNamed reports whether a session serves a hook of a name.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -62,6 +63,43 @@ func TestHostsTellHowTheirSessionsAre(t *testing.T) {
 			t.Errorf("hooks %+v", last)
 		}
 	})
+}
+
+// TestOfferingsAreOfEachIdentity: whether a route grants the hooks does not matter.
+func TestOfferingsAreOfEachIdentity(t *testing.T) {
+	d := newDoor(t)
+	d.t = t
+	d.configureFor([]string{"host"}, "c", "a", "b", "d")
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, x := range d.registry.Offerings(d.snapshot.Hooks()) {
+			text := x.Peer.Name()
+			for _, h := range x.Hooks {
+				text += " " + h.ID.Name
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("offerings %q, want %q", got, want)
+		}
+	}
+	join := func(name, instance string, hooks ...string) {
+		t.Helper()
+		if err := d.join(name, hello(instance, hooks...).GetHello()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect()
+	join("host", "1", "b", "a", "a", "unknown")
+	join("host", "2", "d")
+	join("stranger", "1", "d")
+	join("other", "1", "unknown")
+	expect("stranger d", "host a b d")
+	for i := range latestOfIdentity { // the latest sessions count
+		join("host", fmt.Sprint("later", i), "a")
+	}
+	expect("host a", "stranger d")
 }
 
 // TestHostsArePagesOfThousandsOfSessions: a listing is complete while sessions come and go, and holds none of their locks for long.

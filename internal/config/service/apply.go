@@ -61,6 +61,10 @@ func (s *Service) apply(
 	}
 	var plan *applyPlan
 	revision, err := s.change(ctx, "apply", r.GetDryRun(), func(st *storedState) (*edit, error) {
+		dispatchers, err := s.dispatchers(ctx)
+		if err != nil {
+			return nil, err
+		}
 		done, err := wait(ctx, s.shared, applying, false)
 		if err != nil {
 			return nil, err
@@ -68,7 +72,8 @@ func (s *Service) apply(
 		defer done()
 		req := &applyRequest{
 			access: accessIn(st), objects: objects, expected: r.GetExpectedResourceVersions(),
-			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect, offers: s.o.Offers,
+			acknowledged: r.GetAcknowledge(), now: s.now().UTC(), uid: uuid.NewString, inspect: s.o.Inspect,
+			id: s.o.ID, offers: s.o.Offers, digest: s.o.Live.Configuration().Digest, dispatchers: dispatchers,
 		}
 		if !s.hasStore() {
 			st = st.asStored()

@@ -9,6 +9,7 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 const (
@@ -60,8 +61,21 @@ func (m *meshState) unservedOn(h HookHosts) unserved {
 
 // LacksHost reports whether a dispatcher names a hook among those that no host serves there.
 func LacksHost(d *configv1.DispatcherReport, h *match.Hook) bool {
-	object := config.KeyOf(h).String()
-	return slices.ContainsFunc(d.GetUnserved(), func(n *configv1.HookName) bool { return n.GetObject() == object && n.GetHook() == h.ID.Name })
+	return names(d.GetUnserved(), config.KeyOf(h).String(), h)
+}
+
+// reportsNoHost reports whether a dispatcher, which has the hook in force, names all of its hosts and none that offers the hook and may serve it
+// by its route. The route need not be in force there.
+func reportsNoHost(d *configv1.DispatcherReport, h *match.Hook) bool {
+	object, grant := config.KeyOf(h).String(), identity.Grant{Names: h.Route.Hosts, Authorities: h.Route.Authorities}
+	return d.GetConnected() != nil && !d.GetConnected().GetMore() && !slices.ContainsFunc(d.GetConnected().GetHosts(), func(x *configv1.HostOffers) bool {
+		return grant.Includes(identity.Named(x.GetIdentity(), x.GetAuthorities()...)) && names(x.GetHooks(), object, h)
+	})
+}
+
+// names reports whether a list names a hook of an object.
+func names(list []*configv1.HookName, object string, h *match.Hook) bool {
+	return slices.ContainsFunc(list, func(n *configv1.HookName) bool { return n.GetObject() == object && n.GetHook() == h.ID.Name })
 }
 
 // missing reports whether some dispatcher has no host for the hook.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/lint"
@@ -37,7 +38,11 @@ type applyRequest struct {
 	now          time.Time
 	uid          func() string
 	inspect      func(context.Context, *match.Snapshot, []config.Object, func(config.Key) bool) config.Problems
-	offers       func(*match.Hook) bool // by a connected host; nil if unknown
+
+	id          string                       // of this dispatcher
+	offers      func(*match.Hook) bool       // whether a host that is connected here offers a hook and may serve it; nil if unknown
+	digest      string                       // of the configuration in force here
+	dispatchers []*configv1.DispatcherReport // that are live
 }
 
 // applyPlan is the edit of an apply to one state of the store, and the reasons to refuse it. newPlan makes it; nothing

@@ -141,26 +141,49 @@ func (plan *applyPlan) pend(st *storedState, req *applyRequest, snapshot *match.
 	}
 }
 
-// findNoHosts adds a danger for each hook in rotation that fails closed, and that the apply leaves to hosts of which none is connected. A hook
-// that had none before is as it was, and a route with rotation Immediate wants it. before are the hooks without the apply.
+// findNoHosts adds a danger for each hook in rotation that fails closed, and that the apply leaves to hosts while some dispatcher has none that
+// may serve it. A dispatcher that had none before is no reason, and a route with rotation Immediate wants it. before are the hooks without the
+// apply.
 func (plan *applyPlan) findNoHosts(req *applyRequest, before map[match.HookID]*match.Hook, snapshot *match.Snapshot, touched map[config.Key]bool) {
-	unserved := func(h *match.Hook) bool {
-		return h.Route.Stream && h.FailsClosed() && req.offers != nil && !req.offers(h)
-	}
 	for _, h := range snapshot.Hooks() {
 		key := config.KeyOf(h)
-		if !touched[key] || h.Route.Immediate || !unserved(h) || before[h.ID] != nil && unserved(before[h.ID]) {
+		if !touched[key] || h.Route.Immediate {
 			continue
 		}
 		if r := plan.record(key); r != nil && slices.Contains(r.Pending, h.ID.Name) {
 			continue
 		}
+		lacking, lacked := plan.withoutHost(req, h), plan.withoutHost(req, before[h.ID])
+		lacking = slices.DeleteFunc(lacking, func(id string) bool { return slices.Contains(lacked, id) })
+		if len(lacking) == 0 {
+			continue
+		}
 		plan.addDanger(req, config.Problem{
 			Severity: match.SeverityWarning, Code: lint.CodeNoHost, Key: req.changed(h),
-			Message: fmt.Sprintf("hook %q is called and fails closed, and no connected host may serve it: requests that it covers would be "+
-				"refused. Start its host first, or try it with spec.shadow of the HookRoute", h.ID.Name),
+			Message: fmt.Sprintf("hook %q is called and fails closed, and no connected host may serve it on %s: requests that it covers would be "+
+				"refused there. Start its host first, or try it with spec.shadow of the HookRoute", h.ID.Name, firstOf(lacking)),
 		})
 	}
+}
+
+// withoutHost returns the dispatchers that would refuse the requests of a hook, since no host that is connected there may serve the hook by its
+// route. This dispatcher knows its hosts, and the others report theirs.
+func (plan *applyPlan) withoutHost(req *applyRequest, h *match.Hook) (ids []string) {
+	if h == nil || !h.Route.Stream || !h.FailsClosed() {
+		return nil
+	}
+	if req.offers != nil && !req.offers(h) {
+		ids = append(ids, req.id)
+	}
+	r := plan.state.Records[config.KeyOf(h)]
+	for _, d := range req.dispatchers {
+		s := d.GetStatus()
+		hasHook := r != nil && reached(s, r.Revision) || r == nil && s.GetApplied().GetDigest() == req.digest
+		if s.GetDispatcherId() != req.id && hasHook && reportsNoHost(d, h) {
+			ids = append(ids, s.GetDispatcherId())
+		}
+	}
+	return ids
 }
 
 // changed is the object of the apply by which a hook changes: its configuration, or else a route.

@@ -312,3 +312,59 @@ func TestALiveHookIsNotLeftToHostsThatAreNotThere(t *testing.T) {
 		})
 	}
 }
+
+// TestAHookIsNotLeftToHostsThatAnotherDispatcherLacks: this dispatcher has the host, and others report theirs.
+func TestAHookIsNotLeftToHostsThatAnotherDispatcherLacks(t *testing.T) {
+	t.Parallel()
+	const key = validating + "/p"
+	closed := strings.ReplaceAll(hooked(validating, https, "a"), "failurePolicy: Ignore", "failurePolicy: Fail")
+	reports := func(hosts ...*configv1.HostOffers) *configv1.DispatcherReport {
+		return &configv1.DispatcherReport{Connected: &configv1.ConnectedHosts{Hosts: hosts}}
+	}
+	offers := func(identity, object string, authorities ...string) *configv1.HostOffers {
+		return &configv1.HostOffers{Identity: identity, Authorities: authorities, Hooks: []*configv1.HookName{{Object: object, Hook: "a.example.com"}}}
+	}
+	more, older := reports(), reports()
+	more.Connected.More = true
+	older.Status = &configv1.DispatcherStatus{Applied: &configv1.Revision{Sources: map[string]string{"etcd": "1"}}}
+	for name, test := range map[string]struct {
+		two     *configv1.DispatcherReport // of another dispatcher
+		before  string                     // is applied first, with the hook
+		applied string
+		refused string // where no host may serve the hook; empty if the apply is not refused
+	}{
+		"it has no host":                        {reports(), "", route("r", ", hosts: [one]"), "no connected host may serve it on two:"},
+		"neither has one":                       {reports(), "", route("r", ", hosts: [nobody]"), "no connected host may serve it on here; two:"},
+		"it has the host":                       {reports(offers("one", key)), "", route("r", ", hosts: [one]"), ""},
+		"it has one of two identities":          {reports(offers("one", key)), "", route("r", ", hosts: [zero, one]"), ""},
+		"its host offers another hook":          {reports(offers("one", "Mutating"+key)), "", route("r", ", hosts: [one]"), "on two:"},
+		"its host is another":                   {reports(offers("three", key)), "", route("r", ", hosts: [one]"), "on two:"},
+		"another authority vouches for it":      {reports(offers("one", key, "spiffe://evil")), "", route("r", ", hosts: [one], authorities: ['spiffe://mesh']"), "on two:"},
+		"an authority of the route does":        {reports(offers("one", key, "spiffe://mesh")), "", route("r", ", hosts: [one], authorities: ['spiffe://mesh']"), ""},
+		"it had none before":                    {reports(), route("r", ", hosts: [one]"), route("r", ", hosts: [one], timeout: 2s"), ""},
+		"it had one that may not serve it then": {reports(offers("one", key)), route("r", ", hosts: [one]"), route("r", ", hosts: [three]"), "on two:"},
+		"it names some of its hosts":            {more, "", route("r", ", hosts: [one]"), ""},
+		"it is of the version before":           {&configv1.DispatcherReport{}, "", route("r", ", hosts: [one]"), ""},
+		"it does not have the hook yet":         {older, "", route("r", ", hosts: [one]"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			a := f.applied("root", closed)
+			if test.before != "" {
+				a = f.applied("root", test.before)
+			}
+			if test.two.Status == nil {
+				test.two.Status = &configv1.DispatcherStatus{Applied: a.GetRevision()}
+			}
+			f.hang("two", test.two)
+			f.hang("here", reports()) // counts for others alone
+			if test.refused == "" {
+				f.applied("root", test.applied)
+				return
+			}
+			f.refused(codes.FailedPrecondition, test.refused, "root", test.applied)
+			f.applied("root", test.applied, acknowledging("danger-no-host"))
+		})
+	}
+}

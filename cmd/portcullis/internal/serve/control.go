@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -104,14 +105,24 @@ func (a *controlPlane) run(ctx context.Context) error {
 // reportInterval is how often it is looked whether an older configuration is released: reviews end without a word.
 const reportInterval = 200 * time.Millisecond
 
+// connectedInterval is how often a report tells anew which hosts are connected: a host that comes and goes has little written.
+const connectedInterval = time.Second
+
 // report reports the configuration in force here whenever it changes.
 func (a *controlPlane) report(ctx context.Context) {
 	t := time.NewTicker(reportInterval)
 	defer t.Stop()
 	var last *configv1.DispatcherReport
+	var connected *configv1.ConnectedHosts
+	var of *match.Snapshot
+	var looked time.Time
 	for {
 		now := a.live.Configuration()
-		if report := a.reportOf(&now); !etcdstore.SameReport(report, last) {
+		if s := now.Snapshot(); s != nil && (s != of || time.Since(looked) >= connectedInterval) {
+			connected, of, looked = reportConnected(a.hosts.Offerings(s.Hooks())), s, time.Now()
+		}
+		report := a.reportOf(&now)
+		if report.Connected = connected; !etcdstore.SameReport(report, last) {
 			last = report
 			a.presence.Tell(report)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -25,24 +26,29 @@ import (
 
 // Bounds on the report of one dispatcher to the others. The rest is counted.
 const (
-	maxPending        = 64  // pending hooks
-	maxPendingMessage = 256 // bytes of the message of a host about one
-	maxUnserved       = 64  // hooks without a host
-	maxDrifts         = 64  // clusters whose entries do not fit
-	maxUnplanned      = 4   // hooks of each of them
-	maxBehind         = 64  // clusters whose entries are not written yet; the others are named
-	maxBehindMessage  = 512 // bytes of the reason
-	maxLacking        = 16  // configurations whose requests the entries of each of them do not bring
-	maxFollows        = 64  // clusters whose objects this dispatcher follows
-	maxFollowed       = 8   // objects of each of them that are not followed
-	maxFollowMessage  = 512 // bytes of the reason
+	maxPending        = 64       // pending hooks
+	maxPendingMessage = 256      // bytes of the message of a host about one
+	maxUnserved       = 64       // hooks without a host
+	maxDrifts         = 64       // clusters whose entries do not fit
+	maxUnplanned      = 4        // hooks of each of them
+	maxBehind         = 64       // clusters whose entries are not written yet; the others are named
+	maxBehindMessage  = 512      // bytes of the reason
+	maxLacking        = 16       // configurations whose requests the entries of each of them do not bring
+	maxConnectedBytes = 32 << 10 // of the hosts that are connected, and of the names of the hooks that they offer
+	maxFollows        = 64       // clusters whose objects this dispatcher follows
+	maxFollowed       = 8        // objects of each of them that are not followed
+	maxFollowMessage  = 512      // bytes of the reason
 )
 
 // reportOf is the report of this dispatcher about a configuration.
 func (a *controlPlane) reportOf(c *store.Configuration) *configv1.DispatcherReport {
 	drifts, kept := a.judge.EntryDrifts(c.Snapshot()), a.kept()
+	var hooks []*match.Hook
+	if s := c.Snapshot(); s != nil {
+		hooks = s.Hooks()
+	}
 	r := &configv1.DispatcherReport{
-		Status: a.status(c), Pending: pendingHooks(a.hosts.Pending()), EntryDrifts: reportDrifts(drifts), EntriesUnseen: reportUnseen(c, drifts),
+		Status: a.status(c), Pending: pendingHooks(a.hosts.Pending()), EntryDrifts: reportDrifts(drifts), EntriesUnseen: reportUnseen(c.Objects, hooks, drifts),
 		EntriesWider: reportWider(kept), Follows: reportFollows(a.follows()),
 	}
 	r.Unserved, r.UnservedMore = unservedHooks(a.hosts.Unserved())
@@ -108,6 +114,20 @@ func unservedHooks(all []*match.Hook) (reported []*configv1.HookName, more uint3
 	return reported, uint32(len(all) - len(reported))
 }
 
+// reportConnected are the connected hosts for the report, up to the first that does not fit.
+func reportConnected(all []session.Offering) *configv1.ConnectedHosts {
+	out, size := &configv1.ConnectedHosts{}, 0
+	for _, x := range all {
+		hosts := &configv1.HostOffers{Identity: x.Peer.Name(), Authorities: x.Peer.Authorities(), Hooks: hookNames(x.Hooks)}
+		if size += proto.Size(hosts); size > maxConnectedBytes {
+			out.More = true
+			break
+		}
+		out.Hosts = append(out.Hosts, hosts)
+	}
+	return out
+}
+
 func hookNames(all []*match.Hook) (names []*configv1.HookName) {
 	for _, h := range all {
 		names = append(names, &configv1.HookName{Object: config.KeyOf(h).String(), Hook: h.ID.Name})
@@ -122,15 +142,26 @@ func rank(h *match.Hook) int {
 	return 1
 }
 
-// reportUnseen are the clusters with hooks whose entries the mesh does not keep, and of whose entries nothing was seen, for the report.
-func reportUnseen(c *store.Configuration, seen []dispatcher.EntryDrift) (unseen []string) {
-	for key, o := range c.Objects {
-		if o.Cluster == nil || o.Cluster.Spec.Registration != nil || c.Snapshot() == nil ||
-			slices.ContainsFunc(seen, func(d dispatcher.EntryDrift) bool { return d.Cluster == key.Name }) ||
-			!slices.ContainsFunc(c.Snapshot().Hooks(), func(h *match.Hook) bool { return h.Serves(key.Name) }) {
-			continue
+// reportUnseen are the first clusters with hooks whose entries the mesh does not keep, and of whose entries nothing was seen, for the report.
+func reportUnseen(objects map[config.Key]config.Object, hooks []*match.Hook, drifts []dispatcher.EntryDrift) (unseen []string) {
+	everywhere, served, seen := false, map[string]bool{}, map[string]bool{}
+	for _, h := range hooks {
+		clusters := h.Route.Clusters
+		if h.ID.Scope != "" {
+			clusters = []string{h.ID.Scope}
 		}
-		unseen = append(unseen, key.Name)
+		everywhere = everywhere || len(clusters) == 0
+		for _, name := range clusters {
+			served[name] = served[name] || h.Serves(name)
+		}
+	}
+	for i := range drifts {
+		seen[drifts[i].Cluster] = true
+	}
+	for key, o := range objects {
+		if o.Cluster != nil && o.Cluster.Spec.Registration == nil && !seen[key.Name] && (everywhere || served[key.Name]) {
+			unseen = append(unseen, key.Name)
+		}
 	}
 	slices.Sort(unseen)
 	return unseen[:min(len(unseen), maxDrifts)]

@@ -48,7 +48,9 @@ type DispatcherReport struct {
 	// Clusters whose entries bring more requests than planned.
 	EntriesWider []*EntriesWider `protobuf:"bytes,10,rep,name=entries_wider,json=entriesWider,proto3" json:"entries_wider,omitempty"`
 	// Clusters whose webhook configurations this dispatcher follows.
-	Follows       []*Follow `protobuf:"bytes,11,rep,name=follows,proto3" json:"follows,omitempty"`
+	Follows []*Follow `protobuf:"bytes,11,rep,name=follows,proto3" json:"follows,omitempty"`
+	// The hosts that are connected to this dispatcher; absent if they are unknown.
+	Connected     *ConnectedHosts `protobuf:"bytes,12,opt,name=connected,proto3" json:"connected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,6 +162,132 @@ func (x *DispatcherReport) GetFollows() []*Follow {
 	return nil
 }
 
+func (x *DispatcherReport) GetConnected() *ConnectedHosts {
+	if x != nil {
+		return x.Connected
+	}
+	return nil
+}
+
+// ConnectedHosts lists which hooks of the configuration hosts offer, whether a route grants them the hooks or not.
+type ConnectedHosts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each identity of hosts that offers such a hook, once.
+	Hosts []*HostOffers `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// Whether identities, or hooks of them, are left out.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectedHosts) Reset() {
+	*x = ConnectedHosts{}
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectedHosts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectedHosts) ProtoMessage() {}
+
+func (x *ConnectedHosts) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectedHosts.ProtoReflect.Descriptor instead.
+func (*ConnectedHosts) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ConnectedHosts) GetHosts() []*HostOffers {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *ConnectedHosts) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// HostOffers names the hooks that the hosts of an identity offer.
+type HostOffers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The identity in the certificates of the hosts.
+	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The authorities that vouch for the identity.
+	Authorities []string `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	// Hooks of the configuration that the hosts offer.
+	Hooks         []*HookName `protobuf:"bytes,3,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostOffers) Reset() {
+	*x = HostOffers{}
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostOffers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostOffers) ProtoMessage() {}
+
+func (x *HostOffers) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostOffers.ProtoReflect.Descriptor instead.
+func (*HostOffers) Descriptor() ([]byte, []int) {
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HostOffers) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *HostOffers) GetAuthorities() []string {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
+
+func (x *HostOffers) GetHooks() []*HookName {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
 // HookName names a hook in a report.
 type HookName struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -173,7 +301,7 @@ type HookName struct {
 
 func (x *HookName) Reset() {
 	*x = HookName{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[1]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +313,7 @@ func (x *HookName) String() string {
 func (*HookName) ProtoMessage() {}
 
 func (x *HookName) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[1]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +326,7 @@ func (x *HookName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookName.ProtoReflect.Descriptor instead.
 func (*HookName) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{1}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HookName) GetObject() string {
@@ -232,7 +360,7 @@ type PendingHook struct {
 
 func (x *PendingHook) Reset() {
 	*x = PendingHook{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[2]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +372,7 @@ func (x *PendingHook) String() string {
 func (*PendingHook) ProtoMessage() {}
 
 func (x *PendingHook) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[2]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +385,7 @@ func (x *PendingHook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingHook.ProtoReflect.Descriptor instead.
 func (*PendingHook) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{2}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PendingHook) GetObject() string {
@@ -307,7 +435,7 @@ type EntryDrift struct {
 
 func (x *EntryDrift) Reset() {
 	*x = EntryDrift{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[3]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +447,7 @@ func (x *EntryDrift) String() string {
 func (*EntryDrift) ProtoMessage() {}
 
 func (x *EntryDrift) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[3]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +460,7 @@ func (x *EntryDrift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntryDrift.ProtoReflect.Descriptor instead.
 func (*EntryDrift) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{3}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EntryDrift) GetCluster() string {
@@ -391,7 +519,7 @@ type EntriesBehind struct {
 
 func (x *EntriesBehind) Reset() {
 	*x = EntriesBehind{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[4]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +531,7 @@ func (x *EntriesBehind) String() string {
 func (*EntriesBehind) ProtoMessage() {}
 
 func (x *EntriesBehind) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[4]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +544,7 @@ func (x *EntriesBehind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntriesBehind.ProtoReflect.Descriptor instead.
 func (*EntriesBehind) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{4}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EntriesBehind) GetCluster() string {
@@ -474,7 +602,7 @@ type EntriesWider struct {
 
 func (x *EntriesWider) Reset() {
 	*x = EntriesWider{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[5]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +614,7 @@ func (x *EntriesWider) String() string {
 func (*EntriesWider) ProtoMessage() {}
 
 func (x *EntriesWider) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[5]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +627,7 @@ func (x *EntriesWider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntriesWider.ProtoReflect.Descriptor instead.
 func (*EntriesWider) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{5}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EntriesWider) GetCluster() string {
@@ -535,7 +663,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[6]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +675,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[6]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +688,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{6}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Follow) GetCluster() string {
@@ -613,7 +741,7 @@ type FollowedObject struct {
 
 func (x *FollowedObject) Reset() {
 	*x = FollowedObject{}
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[7]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +753,7 @@ func (x *FollowedObject) String() string {
 func (*FollowedObject) ProtoMessage() {}
 
 func (x *FollowedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_portcullis_config_v1_report_proto_msgTypes[7]
+	mi := &file_portcullis_config_v1_report_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +766,7 @@ func (x *FollowedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowedObject.ProtoReflect.Descriptor instead.
 func (*FollowedObject) Descriptor() ([]byte, []int) {
-	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{7}
+	return file_portcullis_config_v1_report_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FollowedObject) GetObject() string {
@@ -666,7 +794,7 @@ var File_portcullis_config_v1_report_proto protoreflect.FileDescriptor
 
 const file_portcullis_config_v1_report_proto_rawDesc = "" +
 	"\n" +
-	"!portcullis/config/v1/report.proto\x12\x14portcullis.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!portcullis/config/v1/config.proto\"\xa8\x05\n" +
+	"!portcullis/config/v1/report.proto\x12\x14portcullis.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!portcullis/config/v1/config.proto\"\xec\x05\n" +
 	"\x10DispatcherReport\x12>\n" +
 	"\x06status\x18\x01 \x01(\v2&.portcullis.config.v1.DispatcherStatusR\x06status\x12M\n" +
 	"\x15max_configuration_age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x13maxConfigurationAge\x12;\n" +
@@ -679,7 +807,16 @@ const file_portcullis_config_v1_report_proto_rawDesc = "" +
 	"\x13entries_behind_more\x18\t \x03(\tR\x11entriesBehindMore\x12G\n" +
 	"\rentries_wider\x18\n" +
 	" \x03(\v2\".portcullis.config.v1.EntriesWiderR\fentriesWider\x126\n" +
-	"\afollows\x18\v \x03(\v2\x1c.portcullis.config.v1.FollowR\afollows\"6\n" +
+	"\afollows\x18\v \x03(\v2\x1c.portcullis.config.v1.FollowR\afollows\x12B\n" +
+	"\tconnected\x18\f \x01(\v2$.portcullis.config.v1.ConnectedHostsR\tconnected\"\\\n" +
+	"\x0eConnectedHosts\x126\n" +
+	"\x05hosts\x18\x01 \x03(\v2 .portcullis.config.v1.HostOffersR\x05hosts\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x80\x01\n" +
+	"\n" +
+	"HostOffers\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12 \n" +
+	"\vauthorities\x18\x02 \x03(\tR\vauthorities\x124\n" +
+	"\x05hooks\x18\x03 \x03(\v2\x1e.portcullis.config.v1.HookNameR\x05hooks\"6\n" +
 	"\bHookName\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x12\n" +
 	"\x04hook\x18\x02 \x01(\tR\x04hook\"k\n" +
@@ -729,35 +866,40 @@ func file_portcullis_config_v1_report_proto_rawDescGZIP() []byte {
 	return file_portcullis_config_v1_report_proto_rawDescData
 }
 
-var file_portcullis_config_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_portcullis_config_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_portcullis_config_v1_report_proto_goTypes = []any{
 	(*DispatcherReport)(nil),    // 0: portcullis.config.v1.DispatcherReport
-	(*HookName)(nil),            // 1: portcullis.config.v1.HookName
-	(*PendingHook)(nil),         // 2: portcullis.config.v1.PendingHook
-	(*EntryDrift)(nil),          // 3: portcullis.config.v1.EntryDrift
-	(*EntriesBehind)(nil),       // 4: portcullis.config.v1.EntriesBehind
-	(*EntriesWider)(nil),        // 5: portcullis.config.v1.EntriesWider
-	(*Follow)(nil),              // 6: portcullis.config.v1.Follow
-	(*FollowedObject)(nil),      // 7: portcullis.config.v1.FollowedObject
-	(*DispatcherStatus)(nil),    // 8: portcullis.config.v1.DispatcherStatus
-	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(*ConnectedHosts)(nil),      // 1: portcullis.config.v1.ConnectedHosts
+	(*HostOffers)(nil),          // 2: portcullis.config.v1.HostOffers
+	(*HookName)(nil),            // 3: portcullis.config.v1.HookName
+	(*PendingHook)(nil),         // 4: portcullis.config.v1.PendingHook
+	(*EntryDrift)(nil),          // 5: portcullis.config.v1.EntryDrift
+	(*EntriesBehind)(nil),       // 6: portcullis.config.v1.EntriesBehind
+	(*EntriesWider)(nil),        // 7: portcullis.config.v1.EntriesWider
+	(*Follow)(nil),              // 8: portcullis.config.v1.Follow
+	(*FollowedObject)(nil),      // 9: portcullis.config.v1.FollowedObject
+	(*DispatcherStatus)(nil),    // 10: portcullis.config.v1.DispatcherStatus
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
 }
 var file_portcullis_config_v1_report_proto_depIdxs = []int32{
-	8,  // 0: portcullis.config.v1.DispatcherReport.status:type_name -> portcullis.config.v1.DispatcherStatus
-	9,  // 1: portcullis.config.v1.DispatcherReport.max_configuration_age:type_name -> google.protobuf.Duration
-	2,  // 2: portcullis.config.v1.DispatcherReport.pending:type_name -> portcullis.config.v1.PendingHook
-	1,  // 3: portcullis.config.v1.DispatcherReport.unserved:type_name -> portcullis.config.v1.HookName
-	3,  // 4: portcullis.config.v1.DispatcherReport.entry_drifts:type_name -> portcullis.config.v1.EntryDrift
-	4,  // 5: portcullis.config.v1.DispatcherReport.entries_behind:type_name -> portcullis.config.v1.EntriesBehind
-	5,  // 6: portcullis.config.v1.DispatcherReport.entries_wider:type_name -> portcullis.config.v1.EntriesWider
-	6,  // 7: portcullis.config.v1.DispatcherReport.follows:type_name -> portcullis.config.v1.Follow
-	1,  // 8: portcullis.config.v1.EntryDrift.unplanned:type_name -> portcullis.config.v1.HookName
-	7,  // 9: portcullis.config.v1.Follow.others:type_name -> portcullis.config.v1.FollowedObject
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	10, // 0: portcullis.config.v1.DispatcherReport.status:type_name -> portcullis.config.v1.DispatcherStatus
+	11, // 1: portcullis.config.v1.DispatcherReport.max_configuration_age:type_name -> google.protobuf.Duration
+	4,  // 2: portcullis.config.v1.DispatcherReport.pending:type_name -> portcullis.config.v1.PendingHook
+	3,  // 3: portcullis.config.v1.DispatcherReport.unserved:type_name -> portcullis.config.v1.HookName
+	5,  // 4: portcullis.config.v1.DispatcherReport.entry_drifts:type_name -> portcullis.config.v1.EntryDrift
+	6,  // 5: portcullis.config.v1.DispatcherReport.entries_behind:type_name -> portcullis.config.v1.EntriesBehind
+	7,  // 6: portcullis.config.v1.DispatcherReport.entries_wider:type_name -> portcullis.config.v1.EntriesWider
+	8,  // 7: portcullis.config.v1.DispatcherReport.follows:type_name -> portcullis.config.v1.Follow
+	1,  // 8: portcullis.config.v1.DispatcherReport.connected:type_name -> portcullis.config.v1.ConnectedHosts
+	2,  // 9: portcullis.config.v1.ConnectedHosts.hosts:type_name -> portcullis.config.v1.HostOffers
+	3,  // 10: portcullis.config.v1.HostOffers.hooks:type_name -> portcullis.config.v1.HookName
+	3,  // 11: portcullis.config.v1.EntryDrift.unplanned:type_name -> portcullis.config.v1.HookName
+	9,  // 12: portcullis.config.v1.Follow.others:type_name -> portcullis.config.v1.FollowedObject
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_config_v1_report_proto_init() }
@@ -772,7 +914,7 @@ func file_portcullis_config_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_config_v1_report_proto_rawDesc), len(file_portcullis_config_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
