@@ -311,14 +311,14 @@ func TestMutatingHooksSeeTheObjectAsTheOnesBeforeLeftIt(t *testing.T) {
 	var saw sync.Map
 	m.host("one", func(h *hostsdk.Host) {
 		h.Mutate("a.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-			saw.Store(fmt.Sprintf("a%d", r.Round), string(r.Object()))
+			saw.Store(fmt.Sprintf("a%d", r.Round), string(r.RawObject()))
 			if r.Round > 0 {
 				return hostsdk.Allow(), nil
 			}
 			return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":12345678901234567890}]`)), nil
 		})
 		h.Mutate("b.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-			saw.Store("b", string(r.Object()))
+			saw.Store("b", string(r.RawObject()))
 			return hostsdk.Patch([]byte(`[{"op":"add","path":"/b","value":{"x":1.50}}]`)), nil
 		})
 	})

@@ -232,7 +232,7 @@ func (i *invocation) fillRequest() {
 	r := &i.request
 	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.Configuration)
 	r.Stage, r.Round, r.Mode = call.Stage, int(call.Round), call.Mode
-	r.request = &i.review.request
+	r.request, r.invocation = &i.review.request, i
 }
 
 type panicError struct {
@@ -283,7 +283,7 @@ func (i *invocation) complaint(err error) []slog.Attr {
 		slog.String("hook", i.hook.id.name),
 		slog.String("stage", stageName(i.hook.id.stage)),
 		slog.String("cluster", subject.Cluster()),
-		slog.String("uid", subject.Admission().GetUid()),
+		slog.String("uid", subject.UID()),
 		slog.Any("error", err),
 		slog.Int("unlogged", unlogged),
 	}

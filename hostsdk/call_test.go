@@ -35,8 +35,9 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var inHandler trace.SpanContext
-	host.Validate("h", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-		inHandler = trace.SpanContextFromContext(ctx)
+	var traceparent string
+	host.Validate("h", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		inHandler, traceparent = trace.SpanContextFromContext(ctx), r.Traceparent()
 		return hostsdk.Allow(), nil
 	})
 	host.Validate("broken", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
@@ -70,6 +71,9 @@ func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 	}
 	if got := span.Parent().TraceState().String(); got != "vendor=value" {
 		t.Errorf("trace state %q", got)
+	}
+	if traceparent != "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" {
+		t.Errorf("traceparent %q", traceparent)
 	}
 	if inHandler.SpanID() != span.SpanContext().SpanID() {
 		t.Error("the handler's context does not carry the span")

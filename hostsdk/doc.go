@@ -10,7 +10,7 @@
 //		return err
 //	}
 //	host.Validate("imagepolicy.example.com", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-//		if bytes.Contains(r.Object(), []byte(":latest")) {
+//		if bytes.Contains(r.RawObject(), []byte(":latest")) {
 //			return hostsdk.Deny("images must be pinned"), nil
 //		}
 //		return hostsdk.Allow(), nil

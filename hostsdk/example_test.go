@@ -37,7 +37,7 @@ func serve() error {
 
 // pinnedImages is a handler. It is called from many goroutines at once.
 func pinnedImages(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-	if bytes.Contains(r.Object(), []byte(":latest")) {
+	if bytes.Contains(r.RawObject(), []byte(":latest")) {
 		return hostsdk.Deny("images must be pinned").WithCause("spec.containers", "an image is :latest"), nil
 	}
 	return hostsdk.Allow(), nil

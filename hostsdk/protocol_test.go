@@ -207,7 +207,7 @@ func (s *stage) handler(name string) hostsdk.Handler {
 		case "deny-at-length":
 			return hostsdk.Deny(strings.Repeat("no ", 100)), nil
 		case "patch", "stray-patch", "initialize":
-			return hostsdk.Patch(r.Object()).WithWarnings("patched in round " + strconv.Itoa(r.Round)), nil
+			return hostsdk.Patch(r.RawObject()).WithWarnings("patched in round " + strconv.Itoa(r.Round)), nil
 		case "name-configuration":
 			return hostsdk.Allow().WithAudit("configuration", r.Configuration), nil
 		case "name-mode":

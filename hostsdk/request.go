@@ -3,6 +3,8 @@ package hostsdk
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
@@ -28,7 +30,8 @@ type Request struct {
 	// MODE_HEDGE mean that it may not count. MODE_UNSPECIFIED and MODE_DECIDE are the usual case.
 	Mode hostv1.Mode
 
-	request *request // nil: empty
+	request    *request    // nil: empty
+	invocation *invocation // nil in a test of a handler
 }
 
 // NewRequest is a request for the unit test of a handler; set the other fields if the handler looks at them. Package
@@ -43,6 +46,11 @@ func NewRequest(a *admissionv1.AdmissionRequest) *Request {
 // decoded when the first handler of a review asks for it; the other methods cost less. Its objects are parts of the frame
 // that it came in, which lives as long as any of them: clone an object to keep it for long.
 func (r *Request) Admission() *admissionv1.AdmissionRequest { return r.request.message() }
+
+// UID identifies the request: all hooks that the API server has called for it get the same.
+func (r *Request) UID() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetUid, wire.RequestUID)
+}
 
 // Cluster is the name of the cluster that the request comes from, as the mesh authenticated it.
 func (r *Request) Cluster() string {
@@ -70,14 +78,64 @@ func (r *Request) Username() string {
 		wire.RequestUserInfo, wire.UserInfoUsername)
 }
 
-// Object is the object after the operation, as bytes that must not be written; nil on DELETE.
-func (r *Request) Object() []byte {
+// UserUID identifies the user among all users of all times; mostly empty.
+func (r *Request) UserUID() string {
+	return r.request.text(func(a *admissionv1.AdmissionRequest) string { return a.GetUserInfo().GetUid() },
+		wire.RequestUserInfo, wire.UserInfoUID)
+}
+
+// Groups are the groups of the user.
+func (r *Request) Groups() []string { return r.user().GetGroups() }
+
+// Extra is more about the user, as the authenticator of the API server has it.
+func (r *Request) Extra() map[string][]string {
+	extra := map[string][]string{}
+	for key, value := range r.user().GetExtra() {
+		extra[key] = value.GetItems()
+	}
+	return extra
+}
+
+func (r *Request) user() *admissionv1.UserInfo {
+	return inner(r.request, (*admissionv1.AdmissionRequest).GetUserInfo, wire.RequestUserInfo)
+}
+
+// GroupVersionKind names a kind of objects.
+type GroupVersionKind struct{ Group, Version, Kind string }
+
+// Kind is the kind of the object.
+func (r *Request) Kind() GroupVersionKind {
+	k := inner(r.request, (*admissionv1.AdmissionRequest).GetKind, wire.RequestKind)
+	return GroupVersionKind{k.GetGroup(), k.GetVersion(), k.GetKind()}
+}
+
+// GroupVersionResource names a resource of the API server.
+type GroupVersionResource struct{ Group, Version, Resource string }
+
+// Resource is the resource that the request is for.
+func (r *Request) Resource() GroupVersionResource {
+	resource := inner(r.request, (*admissionv1.AdmissionRequest).GetResource, wire.RequestResource)
+	return GroupVersionResource{resource.GetGroup(), resource.GetVersion(), resource.GetResource()}
+}
+
+// Subresource is the subresource that the request is for, for example "scale"; empty for the object itself.
+func (r *Request) Subresource() string {
+	return r.request.text((*admissionv1.AdmissionRequest).GetSubResource, wire.RequestSubResource)
+}
+
+// RawObject is the object after the operation, as bytes that must not be written; nil on DELETE.
+func (r *Request) RawObject() []byte {
 	return r.request.object((*admissionv1.AdmissionRequest).GetObject, wire.RequestObject)
 }
 
-// OldObject is the object before the operation, as bytes that must not be written; nil on CREATE and CONNECT.
-func (r *Request) OldObject() []byte {
+// RawOldObject is the object before the operation, as bytes that must not be written; nil on CREATE and CONNECT.
+func (r *Request) RawOldObject() []byte {
 	return r.request.object((*admissionv1.AdmissionRequest).GetOldObject, wire.RequestOldObject)
+}
+
+// Options are the options of the operation, such as a CreateOptions, as bytes that must not be written; nil without any.
+func (r *Request) Options() []byte {
+	return r.request.object((*admissionv1.AdmissionRequest).GetOptions, wire.RequestOptions)
 }
 
 // DryRun is true if nothing will be stored: a handler must have no side effects.
@@ -87,4 +145,15 @@ func (r *Request) DryRun() bool {
 		return f.Value != 0
 	}
 	return r.Admission().GetDryRun()
+}
+
+// Traceparent is the span of the call in the dispatcher as a W3C traceparent: for an author who continues the trace by hand. It is empty
+// if the call is in no trace. The context of a handler has the trace too.
+func (r *Request) Traceparent() string {
+	if r.invocation == nil {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(remote(context.Background(), r.invocation), carrier)
+	return carrier.Get("traceparent")
 }

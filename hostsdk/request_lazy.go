@@ -77,3 +77,17 @@ func (r *request) object(get func(*admissionv1.AdmissionRequest) *admissionv1.Ob
 	}
 	return wire.FindBytes(wire.FindBytes(encoded, number), wire.ObjectRaw)
 }
+
+// inner returns a message in the request, likewise: it is decoded without the rest.
+func inner[M any, P interface {
+	*M
+	proto.Message
+}](r *request, get func(*admissionv1.AdmissionRequest) P, number protowire.Number) P {
+	encoded, ok := r.encoding()
+	if !ok {
+		return get(r.message())
+	}
+	m := P(new(M))
+	_ = proto.Unmarshal(wire.FindBytes(encoded, number), m) // It is well-formed.
+	return m
+}

@@ -55,9 +55,14 @@ func TestARequestSaysTheSameHoweverItCame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			parts := []any{
-				r.Cluster(), r.Operation(), r.Namespace(), r.Name(), r.Username(), string(r.Object()), string(r.OldObject()), r.DryRun(),
+				r.Cluster(), r.Operation(), r.Namespace(), r.Name(), r.Username(), string(r.RawObject()), string(r.RawOldObject()), r.DryRun(),
+				r.UID(), r.Kind(), r.Resource(), r.Subresource(), r.UserUID(), r.Groups(), r.Extra(), string(r.Options()),
 			}
-			want := []any{"prod-1", "UPDATE", "shop", "web", "jane", `{"new":1}`, `{"old":1}`, true}
+			want := []any{
+				"prod-1", "UPDATE", "shop", "web", "jane", `{"new":1}`, `{"old":1}`, true,
+				"705ab4f5", GroupVersionKind{"apps", "v1", "Deployment"}, GroupVersionResource{"apps", "v1", "deployments"}, "scale",
+				"7", []string{"dev", "system:authenticated"}, map[string][]string{"scopes": {"a", "b"}}, `{}`,
+			}
 			if diff := cmp.Diff(want, parts); diff != "" {
 				t.Errorf("parts (-want +got):\n%s", diff)
 			}
@@ -75,7 +80,9 @@ func TestAnEmptyRequestSaysNothing(t *testing.T) {
 	for name, r := range map[string]*Request{
 		"no request": {}, "of nothing": NewRequest(nil), "without fields": {request: checked(t, nil)},
 	} {
-		if r.Object() != nil || r.OldObject() != nil || r.Name() != "" || r.Username() != "" || r.DryRun() || r.Admission() == nil {
+		if r.RawObject() != nil || r.RawOldObject() != nil || r.Name() != "" || r.Username() != "" || r.DryRun() || r.UID() != "" ||
+			r.Kind() != (GroupVersionKind{}) || r.Resource() != (GroupVersionResource{}) || r.Subresource() != "" || r.Options() != nil ||
+			len(r.Groups()) > 0 || len(r.Extra()) > 0 || r.UserUID() != "" || r.Traceparent() != "" || r.Admission() == nil {
 			t.Errorf("%s: it says something", name)
 		}
 	}
@@ -86,7 +93,7 @@ func TestObjectsAreTheBytesThatCame(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
 	for range 2 { // Before and after the whole is decoded.
-		if o := r.Object(); &o[0] != &wire.FindBytes(wire.FindBytes(encoded, wire.RequestObject), wire.ObjectRaw)[0] || cap(o) != len(o) {
+		if o := r.RawObject(); &o[0] != &wire.FindBytes(wire.FindBytes(encoded, wire.RequestObject), wire.ObjectRaw)[0] || cap(o) != len(o) {
 			t.Errorf("a copy, or room for %d bytes more", cap(o)-len(o))
 		}
 		r.Admission()
@@ -98,7 +105,7 @@ func TestAHandlerPaysForWhatItLooksAt(t *testing.T) {
 	encoded := marshal(t, asked())
 	r := &Request{request: checked(t, encoded)}
 	n := testing.AllocsPerRun(100, func() {
-		if !wire.WellFormed(encoded) || r.Object() == nil || r.OldObject() == nil || !r.DryRun() {
+		if !wire.WellFormed(encoded) || r.RawObject() == nil || r.RawOldObject() == nil || !r.DryRun() {
 			t.Error("it says something else")
 		}
 	})
@@ -115,7 +122,7 @@ func TestTheWholeIsDecodedOnce(t *testing.T) {
 	for i := range whole {
 		handlers.Go(func() {
 			r := &Request{request: shared}
-			if r.Name() != "web" || string(r.Object()) != `{"new":1}` {
+			if r.Name() != "web" || string(r.RawObject()) != `{"new":1}` {
 				t.Error("it says something else")
 			}
 			whole[i] = r.Admission()
@@ -139,7 +146,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 	for name, look := range map[string]func(r *Request){
 		"nothing":   func(*Request) {},
-		"an object": func(r *Request) { r.Object() },
+		"an object": func(r *Request) { r.RawObject() },
 		"a name":    func(r *Request) { _ = r.Name() },
 		"all":       func(r *Request) { r.Admission() },
 	} {

@@ -249,7 +249,7 @@ func TestALargeReviewHoldsNothingUp(t *testing.T) {
 	host.Validate("allow", allow)
 	size := make(chan int, 1)
 	host.Validate("measure", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-		size <- len(r.Object())
+		size <- len(r.RawObject())
 		return hostsdk.Allow(), nil
 	})
 	(&mesh{t: t}).launch(host)

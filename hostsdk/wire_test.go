@@ -98,7 +98,7 @@ func sameParts(r *request) error {
 	q := &Request{request: r}
 	parts := func() string {
 		return fmt.Sprintf("%q %q %q %q %q %#v %#v %v",
-			q.Cluster(), q.Operation(), q.Namespace(), q.Name(), q.Username(), q.Object(), q.OldObject(), q.DryRun())
+			q.Cluster(), q.Operation(), q.Namespace(), q.Name(), q.Username(), q.RawObject(), q.RawOldObject(), q.DryRun())
 	}
 	before := parts()
 	q.Admission()

@@ -11,8 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
-// FuzzPatchTo: a patch between any two objects applies to the one and makes the other, as Kubernetes reads objects.
-func FuzzPatchTo(f *testing.F) {
+// FuzzDifference: a patch between any two objects applies to the one and makes the other, as Kubernetes reads objects.
+func FuzzDifference(f *testing.F) {
 	f.Add(`{"a":[1,2,{"name":"x"}]}`, `{"a":[{"name":"x","y":null},1.0]}`)
 	f.Add(`{"a/b":{"~":""}}`, `{"a/b":{"~":{"":9007199254740993}}}`)
 	f.Add(`{"a":1,"a":{"b":2}}`, `{"a":{"b":"\ud800"}}`)
@@ -22,7 +22,7 @@ func FuzzPatchTo(f *testing.F) {
 				t.Skip("no object")
 			}
 		}
-		response, err := kube.PatchTo(request(hosttest.Create(from)), []byte(to))
+		response, err := kube.Difference(request(hosttest.Create(from)), []byte(to))
 		if err != nil {
 			t.Fatal(err)
 		}

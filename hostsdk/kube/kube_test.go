@@ -2,7 +2,9 @@ package kube_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -241,7 +243,7 @@ func TestObjectsOfTheWrongKindAreRefused(t *testing.T) {
 
 func TestObjectsThatAreNotJSONAreRefused(t *testing.T) {
 	r := hosttest.Create(`{"kind":"Pod"}`)
-	r.Object.ContentType = "application/vnd.kubernetes.protobuf"
+	r.Object.Raw = []byte("k8s\x00\n\t\n\x02v1\x12\x03Pod")
 	if _, err := kube.Object[corev1.Pod](request(r)); err == nil {
 		t.Error("protobuf was decoded as JSON")
 	}
@@ -270,9 +272,9 @@ func TestHandlersOfDeleteGetTheOldObject(t *testing.T) {
 	}
 }
 
-func TestPatchToKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
+func TestDifferenceKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
 	object := `{"kind":"ConfigMap","data":{"a":"<b>"},"n":1.0,"big":9007199254740993}`
-	response, err := kube.PatchTo(request(hosttest.Create(object)),
+	response, err := kube.Difference(request(hosttest.Create(object)),
 		[]byte(`{"kind":"ConfigMap","data":{"a":"<b>","c":"d"},"n":1.0,"big":9007199254740994}`))
 	if err != nil {
 		t.Fatal(err)
@@ -281,12 +283,109 @@ func TestPatchToKeepsTheSpellingOfWhatIsTheSame(t *testing.T) {
 	if diff := cmp.Diff(want, string(response.Patch)); diff != "" {
 		t.Errorf("patch (-want +got):\n%s", diff)
 	}
-	if _, err := kube.PatchTo(request(hosttest.Create(object)), []byte(`{`)); err == nil {
+	if _, err := kube.Difference(request(hosttest.Create(object)), []byte(`{`)); err == nil {
 		t.Error("half an object was taken")
 	}
-	if _, err := kube.PatchTo(request(hosttest.Delete(object)), []byte(object)); err == nil {
+	if _, err := kube.Difference(request(hosttest.Delete(object)), []byte(object)); err == nil {
 		t.Error("a request without an object was changed")
 	}
+}
+
+func TestDifferenceEncodesValues(t *testing.T) {
+	r := request(hosttest.Create(`{"kind":"ConfigMap","data":{"a":"b"}}`))
+	for name, object := range map[string]any{
+		"bytes": []byte(`{"kind":"ConfigMap","data":{"a":"c"}}`), "raw": json.RawMessage(`{"kind":"ConfigMap","data":{"a":"c"}}`),
+		"a value": map[string]any{"kind": "ConfigMap", "data": map[string]string{"a": "c"}},
+	} {
+		response, err := kube.Difference(r, object)
+		if err != nil || string(response.Patch) != `[{"op":"replace","path":"/data/a","value":"c"}]` {
+			t.Errorf("%s: %v, %v", name, response, err)
+		}
+	}
+	if _, err := kube.Difference(r, func() {}); err == nil {
+		t.Error("a function was encoded")
+	}
+}
+
+func TestChange(t *testing.T) {
+	object := `{"kind":"Pod","metadata":{"later":1}}`
+	// Labels of an object of any kind, by the helpers of client-go.
+	response, err := kube.Change(request(hosttest.Create(object)), func(o *unstructured.Unstructured) error {
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["team"] = "shop"
+		o.SetLabels(labels)
+		return nil
+	})
+	if err != nil || string(response.Patch) != `[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]` {
+		t.Errorf("%v, %v", response, err)
+	}
+	if _, err := kube.Change(request(hosttest.Create(object)), func(*corev1.Pod) error { return hostsdk.Denied("no") }); err == nil {
+		t.Error("an error of edit is lost")
+	}
+	if _, err := kube.Change(request(hosttest.Delete(object)), func(*corev1.Pod) error { return nil }); err == nil {
+		t.Error("a request without an object was changed")
+	}
+}
+
+// TestFunctionsOfOperations calls Validator and Mutator with each operation, with and without a function for it.
+func TestFunctionsOfOperations(t *testing.T) {
+	const before, after = `{"kind":"Pod","metadata":{"name":"before"}}`, `{"kind":"Pod","metadata":{"name":"after"}}`
+	connect, noObject, noOld := hosttest.Create(after), hosttest.Create(after), hosttest.Update(before, after)
+	connect.Operation, noObject.Object, noOld.OldObject = "CONNECT", nil, nil
+	said := func(texts ...string) (*hostsdk.Response, error) { return hostsdk.Deny(fmt.Sprint(texts)), nil }
+	create := func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+		return said(r.Operation(), pod.Name)
+	}
+	update := func(_ context.Context, old, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+		return said(r.Operation(), old.Name, pod.Name)
+	}
+	validator, mutator := kube.Validator[corev1.Pod]{Create: create, Update: update, Delete: create}, kube.Mutator[corev1.Pod]{Create: create, Update: update}
+	tests := map[string]struct {
+		handler hostsdk.Handler
+		request *admissionv1.AdmissionRequest
+		want    string // "" for an error
+	}{
+		"creates":           {validator.Handle, hosttest.Create(after), "[CREATE after]"},
+		"updates":           {validator.Handle, hosttest.Update(before, after), "[UPDATE before after]"},
+		"deletes":           {validator.Handle, hosttest.Delete(before), "[DELETE before]"},
+		"connects":          {validator.Handle, connect, ""},
+		"lacks an object":   {validator.Handle, noObject, ""},
+		"lacks the old one": {validator.Handle, noOld, ""},
+		"without functions": {kube.Validator[corev1.Pod]{}.Handle, hosttest.Create(after), "allowed"},
+		"mutates":           {mutator.Handle, hosttest.Create(after), "[CREATE after]"},
+		"mutates again":     {mutator.Handle, hosttest.Update(before, after), "[UPDATE before after]"},
+		"mutates no more":   {mutator.Handle, hosttest.Delete(before), "allowed"},
+	}
+	for name, tt := range tests {
+		response, err := tt.handler(t.Context(), request(tt.request))
+		got := ""
+		if err == nil {
+			got = verdictOf(response)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q (%v)", name, got, tt.want, err)
+		}
+	}
+
+	labels := kube.Mutator[corev1.Pod]{Create: func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "a", "b")
+		return hostsdk.Allow(), nil
+	}}
+	response, err := labels.Handle(t.Context(), request(hosttest.Create(after)))
+	if err != nil || string(response.Patch) != `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]` {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
+// verdictOf is the message of a denial, or "allowed".
+func verdictOf(r *hostsdk.Response) string {
+	if r.Allowed {
+		return "allowed"
+	}
+	return r.Message
 }
 
 func request(r *admissionv1.AdmissionRequest) *hostsdk.Request { return hostsdk.NewRequest(r) }

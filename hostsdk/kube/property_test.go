@@ -203,12 +203,12 @@ func jsonOf(t *testing.T, pod *corev1.Pod) string {
 	return string(text)
 }
 
-// TestPatchToReachesAnyObject compares nothing but ends: whatever the way, the patch must lead there.
-func TestPatchToReachesAnyObject(t *testing.T) {
+// TestDifferenceReachesAnyObject compares nothing but ends: whatever the way, the patch must lead there.
+func TestDifferenceReachesAnyObject(t *testing.T) {
 	for seed := range uint64(1000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		from, to := randomObject(t, random), randomObject(t, random)
-		response, err := kube.PatchTo(request(hosttest.Create(string(from))), to)
+		response, err := kube.Difference(request(hosttest.Create(string(from))), to)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

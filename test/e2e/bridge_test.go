@@ -165,8 +165,8 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 	r := newRoadOn(t, m, m.ServeIn(t, far))
 	r.host(t, func(h *hostsdk.Host) {
 		h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if !strings.Contains(string(q.Object()), `"size"`) {
-				return hostsdk.Deny("no size in " + string(q.Object())), nil
+			if !strings.Contains(string(q.RawObject()), `"size"`) {
+				return hostsdk.Deny("no size in " + string(q.RawObject())), nil
 			}
 			return hostsdk.Patch([]byte(`[{"op":"replace","path":"/spec/size","value":2}]`)), nil
 		})

@@ -180,7 +180,7 @@ func TestAHookSeesTheVersionOfACustomResourceThatItAsksFor(t *testing.T) {
 						APIVersion string         `json:"apiVersion"`
 						Spec       map[string]any `json:"spec"`
 					}
-					err := json.Unmarshal(q.Object(), &object)
+					err := json.Unmarshal(q.RawObject(), &object)
 					calls.add(fmt.Sprintf("%s: %s %v", seen(q), object.APIVersion, object.Spec), q)
 					return hostsdk.Patch(fmt.Appendf(nil, `[{"op":"replace","path":"/spec/%s","value":2}]`, test.field)), err
 				})

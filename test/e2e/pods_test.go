@@ -119,7 +119,7 @@ func TestPodsAreDeletedWithTheirLastStateReviewed(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if q.Operation() != "DELETE" || q.Object() != nil || old == nil {
+			if q.Operation() != "DELETE" || q.RawObject() != nil || old == nil {
 				return hostsdk.Deny("no deletion with the old object"), nil
 			}
 			if old.Labels["protected"] == "yes" {

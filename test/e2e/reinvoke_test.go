@@ -69,7 +69,7 @@ func TestChangesByInTreePluginsReinvokeTheHooksThatAskForIt(t *testing.T) {
 			if q.Namespace() != r.namespace { // entries serve the whole cluster
 				return hostsdk.Allow(), nil
 			}
-			text, err := limits(q.Object())
+			text, err := limits(q.RawObject())
 			watched.add(text, q)
 			return hostsdk.Allow(), err
 		})
@@ -169,7 +169,7 @@ func TestAWriteIsReviewedAgainOnAConflict(t *testing.T) {
 				return hostsdk.Allow(), nil
 			}
 			var before, after metav1.PartialObjectMetadata
-			if err := errors.Join(json.Unmarshal(q.OldObject(), &before), json.Unmarshal(q.Object(), &after)); err != nil {
+			if err := errors.Join(json.Unmarshal(q.RawOldObject(), &before), json.Unmarshal(q.RawObject(), &after)); err != nil {
 				return nil, err
 			}
 			if after.Labels["patched"] == "" { // the hook's own label

@@ -103,7 +103,7 @@ func TestAChainThatIsAskedAheadMakesTheSameObject(t *testing.T) {
 			c := newChain(t, fields)
 			c.set(func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 				var pod metav1.PartialObjectMetadata
-				if err := json.Unmarshal(q.Object(), &pod); err != nil {
+				if err := json.Unmarshal(q.RawObject(), &pod); err != nil {
 					return nil, err
 				}
 				return hostsdk.Patch(fmt.Appendf(nil, `[{"op":"add","path":"/metadata/annotations","value":{"chain":%q}}]`,

@@ -59,7 +59,7 @@ func (p *program) handler(hook string) hostsdk.Handler {
 		if err := p.wait(ctx, s); err != nil {
 			return nil, err
 		}
-		response, err := s.outcome(ctx, r)
+		response, err := s.outcome(r)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (p *program) initializer(hook string) hostsdk.Handler {
 			child(child(*object, "metadata"), "labels", s.Labels)
 			return object, nil
 		default:
-			_, err := s.outcome(ctx, r)
+			_, err := s.outcome(r)
 			return object, err
 		}
 	})
@@ -125,9 +125,9 @@ func unmarshal(raw []byte, v any) error {
 }
 
 func scriptOf(r *hostsdk.Request) (*script, error) {
-	raw := r.Object()
+	raw := r.RawObject()
 	if raw == nil {
-		raw = r.OldObject()
+		raw = r.RawOldObject()
 	}
 	if raw == nil {
 		return &script{}, nil
@@ -161,16 +161,19 @@ func (p *program) wait(ctx context.Context, s *script) error {
 	return nil
 }
 
-func (s *script) outcome(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+func (s *script) outcome(r *hostsdk.Request) (*hostsdk.Response, error) {
 	switch {
 	case s.Deny != nil:
 		return s.Deny.response(), nil
 	case s.Patch != nil:
 		return hostsdk.Patch(s.Patch), nil
 	case s.Become != nil:
-		return kube.PatchTo(r, s.Become)
+		return kube.Difference(r, s.Become)
 	case s.Labels != nil:
-		return s.label(ctx, r)
+		return kube.Change(r, func(object *map[string]any) error {
+			child(child(*object, "metadata"), "labels", s.Labels)
+			return nil
+		})
 	case s.Error != "":
 		return nil, hostsdk.NewError(s.Error, nil)
 	case s.Fail != "":
@@ -188,14 +191,6 @@ func (d *denial) response() *hostsdk.Response {
 		response = response.WithCause(cause.Field, cause.Message)
 	}
 	return response
-}
-
-// label sets labels on the decoded object, of which the SDK makes the patch.
-func (s *script) label(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-	return kube.Mutate(func(_ context.Context, object *map[string]any, _ *hostsdk.Request) (*hostsdk.Response, error) {
-		child(child(*object, "metadata"), "labels", s.Labels)
-		return hostsdk.Allow(), nil
-	})(ctx, r)
 }
 
 // child returns the member of an object that is an object, after it has added members to it.
@@ -222,11 +217,10 @@ func (s *script) decorate(ctx context.Context, r *hostsdk.Request, response *hos
 	if !s.Echo {
 		return response
 	}
-	a := r.Admission()
 	for key, value := range map[string]string{
-		"uid": a.GetUid(), "cluster": r.Cluster(), "namespace": r.Namespace(), "name": r.Name(), "operation": r.Operation(),
+		"uid": r.UID(), "cluster": r.Cluster(), "namespace": r.Namespace(), "name": r.Name(), "operation": r.Operation(),
 		"username": r.Username(), "dry-run": strconv.FormatBool(r.DryRun()), "round": strconv.Itoa(r.Round), "mode": r.Mode.String(),
-		"configuration": r.Configuration, "object-sha256": digest(r.Object()), "old-object-sha256": digest(r.OldObject()),
+		"configuration": r.Configuration, "object-sha256": digest(r.RawObject()), "old-object-sha256": digest(r.RawOldObject()),
 		"remaining-ms": remaining(ctx, started), "traceparent": parent(ctx),
 	} {
 		response = response.WithAudit(key, value)

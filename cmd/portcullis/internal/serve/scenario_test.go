@@ -315,7 +315,7 @@ func (s *scenario) hosts() {
 	pass := allowAfter(func(context.Context, *hostsdk.Request) {})
 	policy := allowAfter(func(ctx context.Context, r *hostsdk.Request) {
 		wait(ctx, &s.delays.policy)
-		if len(r.Object()) > 64<<10 {
+		if len(r.RawObject()) > 64<<10 {
 			wait(ctx, &s.delays.large)
 		}
 		if r.Cluster() == "prod-07" {
