@@ -48,7 +48,7 @@ func (x *exchange) read() *refusal {
 	switch {
 	case err != nil && overBudget(err):
 		return x.noMemory(err)
-	case oversized && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)), int64(len(body)) > limit:
+	case oversized, int64(len(body)) > limit: // An announced length counts, whatever has arrived in time.
 		return x.overLimit(body)
 	case err != nil:
 		return x.unread(body, err)

@@ -316,13 +316,14 @@ func TestSlowSender(t *testing.T) {
 		"before the uid": {20, answered{status: 408, code: 408}},
 		"behind the uid": {200, answered{status: 200, uid: "u1", code: 408}},
 		"over the limit": {2 * headBytes, answered{status: 200, uid: "u1", code: 413}},
+		"over the limit, with a part of the head": {200, answered{status: 200, uid: "u1", code: 413}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := serve(t, testOptions(allow))
 			conn := e.dial(t)
 			body := reviewOf("u1", 1000)
-			if test.sent > len(body) {
+			if test.want.code == http.StatusRequestEntityTooLarge {
 				body = reviewOf("u1", 2*testLimit)
 			}
 			request := post(validatePath+"?timeout=100ms", body)
