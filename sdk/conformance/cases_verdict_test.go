@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -47,7 +48,13 @@ func verdictCases() []testCase {
 		asks:    "A denial stays one, whatever the author adds to it: what cannot be sent is left out, and a code outside of 400 to 599 becomes 403.",
 		why:     "the write that a handler denies passes, where the failurePolicy of the hook is Ignore",
 		section: "outcomes",
-		play:    playDenyWhatever,
+		play:    func(s *stage) { playDenyWhatever(s, "") },
+	}, {
+		name:    "deny-thrown",
+		asks:    "A denial that a handler throws, or returns as its error, is the same denial, at each stage.",
+		why:     "the write that a handler denies passes, where the failurePolicy of the hook is Ignore",
+		section: "outcomes",
+		play:    func(s *stage) { playDenyWhatever(s, `"thrown": true, `) },
 	}, {
 		name:    "warnings-and-audit",
 		asks:    "Warnings and audit annotations go with each kind of verdict.",
@@ -133,6 +140,12 @@ func verdictCases() []testCase {
 			}
 		},
 	}, {
+		name:    "difference",
+		asks:    "The patch of a changed object is the one that the protocol defines.",
+		why:     "the write is refused, or changed in another way than the handler meant",
+		section: "changes",
+		play:    playDifference,
+	}, {
 		name:    "failures",
 		asks:    "A failed handler is a failure and no denial. Only the text of an authored error leaves the process.",
 		why:     "secrets leak, or a bug refuses writes that its failurePolicy lets pass",
@@ -190,7 +203,8 @@ func verdictCases() []testCase {
 	}}
 }
 
-func playDenyWhatever(s *stage) {
+// playDenyWhatever denies with decoration of all types. thrown has further members of a denial, each with a comma behind it.
+func playDenyWhatever(s *stage, thrown string) {
 	_, at := s.host(settings{Validate: []string{validating}, Mutate: []string{mutating}, Initialize: []string{initializing}})
 	ask := func(script string, hook *hostv1.HookCall) *admissionv1.AdmissionResponse {
 		s.Helper()
@@ -205,21 +219,21 @@ func playDenyWhatever(s *stage) {
 			"-422": 403, "0": 403, "1": 403, "200": 403, "399": 403, "400": 400, "599": 599, "600": 403, "1000": 403, "65536": 403, "3000000000": 403,
 			"1e300": 403, "1.5": 403, "null": 403, `"ENOENT"`: 403, "{}": 403,
 		} {
-			v := ask(`{"deny": {"message": "no", "code": `+code+`}}`, whatever(hook))
+			v := ask(`{"deny": {`+thrown+`"message": "no", "code": `+code+`}}`, whatever(hook))
 			if status := v.GetStatus(); status.GetCode() != want || status.GetMessage() != "no" || want == 403 && status.GetReason() != "Forbidden" {
 				s.Errorf("%s: with code %s the status is %v, want code %d", hook, code, status, want)
 			}
 		}
 		for _, value := range []string{"null", "7", "true", "{}", "[]", "[[]]", `[null]`, `{"a": null}`} {
-			ask(`{"deny": {"message": `+value+`}}`, whatever(hook))
-			ask(`{"deny": {"message": "no", "reason": `+value+`}}`, whatever(hook))
-			v := ask(`{"deny": {"message": "no", "causes": `+value+`}, "warnings": `+value+`, "audit": `+value+`}`, whatever(hook))
+			ask(`{"deny": {`+thrown+`"message": `+value+`}}`, whatever(hook))
+			ask(`{"deny": {`+thrown+`"message": "no", "reason": `+value+`}}`, whatever(hook))
+			v := ask(`{"deny": {`+thrown+`"message": "no", "causes": `+value+`}, "warnings": `+value+`, "audit": `+value+`}`, whatever(hook))
 			equal(s, hook+": the message beside "+value, v.GetStatus().GetMessage(), "no")
 		}
 	}
 	const more = `"warnings": [null, {}, 7, "w"], "audit": {"n": null, "l": [], "x": 3, "k": "v"}`
 	for _, hook := range []string{validating, mutating} {
-		v := ask(`{"deny": {"message": "no", "code": 422, "causes": [null, [], 7, {"field": 7}, {"field": "f", "message": "m"}]}, `+more+`}`, whatever(hook))
+		v := ask(`{"deny": {`+thrown+`"message": "no", "code": 422, "causes": [null, [], 7, {"field": 7}, {"field": "f", "message": "m"}]}, `+more+`}`, whatever(hook))
 		equal(s, "code", v.GetStatus().GetCode(), 422)
 		equal(s, "audit annotation", v.GetAuditAnnotations()["k"], "v")
 		equal(s, "the warning is among the warnings", slices.Contains(v.GetWarnings(), "w"), true)
@@ -228,6 +242,30 @@ func playDenyWhatever(s *stage) {
 		}), true)
 	}
 	at.works()
+}
+
+// playDifference plays each change of changes.json of which the handler knows all members: the object becomes another document.
+func playDifference(s *stage) {
+	_, at := s.host(settings{})
+	var changes []struct{ Name, Raw, Before, After, Object, Patch string }
+	if err := json.Unmarshal(must[[]byte](s)(os.ReadFile("changes.json")), &changes); err != nil {
+		s.Fatalf("changes.json: %v", err)
+	}
+	for _, c := range changes {
+		if c.Before != "" {
+			continue
+		}
+		object := fmt.Sprintf(`{"script": {"become": %s}, %s`, c.After, strings.TrimPrefix(c.Raw, "{"))
+		v := allowed(s, at.ask(about(object), call(mutating)))
+		patch, _ := decoded(s, v.GetPatch()).([]any)
+		rest := slices.DeleteFunc(patch, func(operation any) bool {
+			return reflect.DeepEqual(operation, map[string]any{"op": "remove", "path": "/script"})
+		})
+		want, _ := decoded(s, []byte(c.Patch)).([]any)
+		if len(rest) != len(patch)-1 && len(want) > 0 || len(rest)+len(want) > 0 && !reflect.DeepEqual(rest, want) {
+			s.Errorf("%s: the patch is %s, want %s and a remove of /script", c.Name, v.GetPatch(), c.Patch)
+		}
+	}
 }
 
 // whatever is a call of a hook of any stage.
