@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from portcullis_host import TLS, Cause, Host, Request, Response, allow, deny, patch
+from portcullis_host import TLS, Cause, Host, Request, Response, allow, change, deny
 
 
 def new_host(dispatchers: list[str], tls: TLS | None) -> Host:
@@ -40,4 +40,4 @@ async def team_label(request: Request) -> Response:
     if "team" in labels:
         return allow()
     metadata["labels"] = {**labels, "team": request.namespace}
-    return patch(request, request.object)
+    return change(request)

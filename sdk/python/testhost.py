@@ -20,7 +20,21 @@ from typing import Any, cast
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from portcullis_host import Denied, HandlerError, Host, Initialized, Plaintext, Request, Response, TLSFiles, allow, deny, json_patch, patch
+from portcullis_host import (
+    Denied,
+    HandlerError,
+    Host,
+    Initialized,
+    Plaintext,
+    Request,
+    Response,
+    TLSFiles,
+    allow,
+    change,
+    deny,
+    difference,
+    patch,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +220,13 @@ def outcome(script: dict[str, Any], request: Request) -> Response:
         case {"deny": denial}:
             return deny(denial["message"], **members(denial))
         case {"patch": operations}:
-            return json_patch(operations)
+            return patch(operations)
         case {"labels": labels}:
-            document = request.object or {}
-            document.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
-            return patch(request, document)
+            if request.object is not None:
+                request.object.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+            return change(request)
         case {"become": document}:
-            return patch(request, document)
+            return difference(request, document)
         case {"error": text}:
             raise HandlerError(text)
         case {"fail": text}:
@@ -253,8 +267,8 @@ def decorate(script: dict[str, Any], request: Request, response: Response, remai
             "round": str(request.round),
             "mode": f"MODE_{request.mode.name}",
             "configuration": request.configuration,
-            "object-sha256": digest(request.object_raw),
-            "old-object-sha256": digest(request.old_object_raw),
+            "object-sha256": digest(request.raw_object),
+            "old-object-sha256": digest(request.raw_old_object),
             "remaining-ms": str(remaining // timedelta(milliseconds=1)),
             "traceparent": parent(),
         }

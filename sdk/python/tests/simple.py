@@ -24,4 +24,4 @@ def naming(request: Request) -> Response:
 
 
 def measuring(request: Request) -> Response:
-    return deny(str(len(request.object_raw or b"")))
+    return deny(str(len(request.raw_object or b"")))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from simple import allowing, failing, measuring, naming
 
-from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, deny, json_patch
+from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, deny, patch
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import BlockingDispatcher, FakeDispatcher, create
 
@@ -53,7 +53,7 @@ async def test_coroutines_and_plain_functions_judge() -> None:
 
     class Object:
         async def __call__(self, request: Request) -> Response:
-            return json_patch([{"op": "add", "path": "/x", "value": request.name}])
+            return patch([{"op": "add", "path": "/x", "value": request.name}])
 
     h.mutate("object")(Object())
     async with FakeDispatcher(h) as dispatcher:

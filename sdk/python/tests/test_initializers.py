@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from portcullis_host import Cause, HandlerError, Host, HostError, Initialized, Request, Stage, deny, patch
+from portcullis_host import Cause, HandlerError, Host, HostError, Initialized, Request, Stage, deny, difference
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import FakeDispatcher, create, delete
 
@@ -67,7 +67,7 @@ async def test_a_model_of_ones_own_returns_the_difference() -> None:
 
     @h.initialize("model")
     async def model(_: dict[str, Any], request: Request) -> Initialized:
-        return patch(request, {"metadata": {"name": "z"}}, original={"metadata": {"name": "a"}})
+        return difference(request, {"metadata": {"name": "z"}}, before={"metadata": {"name": "a"}})
 
     async with FakeDispatcher(h) as dispatcher:
         assert (await dispatcher.review("model", POD)).patch == b'[{"op":"replace","path":"/metadata/name","value":"z"}]'

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from portcullis_host import Cause, HandlerError, Mode, Request, Response, Stage, allow, deny, json_patch
+from portcullis_host import Cause, HandlerError, Mode, Request, Response, Stage, allow, deny, patch
 from portcullis_host._caller import verdict_of_error
 from portcullis_host._limits import MILLISECOND
 from portcullis_host._request import Lifetime
@@ -152,7 +152,7 @@ def handle(call: Call) -> Response:  # noqa: C901, PLR0911 (a handler for each n
         case "deny-at-length":
             return deny("no " * 100)
         case "patch" | "stray-patch" | "initialize":
-            return json_patch(request.object_raw or b"", warnings=[f"patched in round {request.round}"])
+            return patch(request.raw_object or b"", warnings=[f"patched in round {request.round}"])
         case "name-configuration":
             return allow(audit={"configuration": request.configuration})
         case "name-mode":

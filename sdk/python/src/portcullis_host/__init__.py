@@ -21,13 +21,14 @@ A host is a program that dials the dispatchers of a mesh and judges the requests
 """
 
 from portcullis_host._board import HookState, HookStatus, SessionStatus
+from portcullis_host._decoration import Cause
 from portcullis_host._errors import HandlerError, HostError, SessionError
 from portcullis_host._hooks import Handler, Initialized, Initializer, Readiness
 from portcullis_host._host import Host
 from portcullis_host._link import Stream
 from portcullis_host._manager import Resolver
 from portcullis_host._request import Mode, Request, Stage
-from portcullis_host._response import Cause, Denied, Response, allow, deny, json_patch, patch
+from portcullis_host._response import Denied, Response, allow, change, deny, difference, patch
 from portcullis_host._tls import TLS, Plaintext, TLSFiles
 
 __all__ = [
@@ -54,7 +55,8 @@ __all__ = [
     "Stream",
     "TLSFiles",
     "allow",
+    "change",
     "deny",
-    "json_patch",
+    "difference",
     "patch",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 from portcullis_host._errors import HandlerError, HostError
 from portcullis_host._limits import COMPLAINT_INTERVAL, MAX_HOOKS
 from portcullis_host._request import Request, Stage
-from portcullis_host._response import Response, patch
+from portcullis_host._response import Response, difference
 from portcullis_host._session import HookKey
 from portcullis_host._verdict import valid
 from portcullis_host.contract import admission, host
@@ -159,4 +159,4 @@ def _difference(request: Request, initialized: object) -> Response:
         raise HandlerError("the initializer returned no object")
     if not isinstance(initialized, Mapping):
         raise HandlerError(f"the initializer returned a {type(initialized).__name__}: want the object, or deny(...)")
-    return patch(request, cast("Mapping[str, Any]", initialized))
+    return difference(request, cast("Mapping[str, Any]", initialized))

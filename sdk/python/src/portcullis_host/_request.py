@@ -1,17 +1,20 @@
 """What a handler is asked."""
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
+from portcullis_host._changes import read
 from portcullis_host._errors import HandlerError
 from portcullis_host._limits import SECOND
+from portcullis_host._models import decoder, encoded
 from portcullis_host.contract import admission, host
+
+_ModelT = TypeVar("_ModelT")
 
 
 class Stage(Enum):
@@ -101,6 +104,8 @@ class Request:
     mode: Mode = Mode.DECIDE
     """Why the hook is asked."""
     _lifetime: Lifetime = field(repr=False)
+    _before: dict[type, Any] = field(default_factory=dict[type, Any], init=False, repr=False)
+    """What models wrote before the handler changed them."""
 
     @property
     def cluster(self) -> str:
@@ -138,12 +143,12 @@ class Request:
         return self.admission.dry_run
 
     @property
-    def object_raw(self) -> bytes | None:
+    def raw_object(self) -> bytes | None:
         """The object after the operation, byte for byte as it came; None on DELETE."""
         return self.admission.object.raw if self.admission.HasField("object") else None
 
     @property
-    def old_object_raw(self) -> bytes | None:
+    def raw_old_object(self) -> bytes | None:
         """The object before the operation, byte for byte as it came; None on CREATE and CONNECT."""
         return self.admission.old_object.raw if self.admission.HasField("old_object") else None
 
@@ -151,12 +156,12 @@ class Request:
     def object(self) -> dict[str, Any] | None:
         """The object after the operation, decoded; None on DELETE.
 
-        It belongs to the handler, which may change it and pass it to :func:`portcullis_host.patch`.
+        It belongs to the handler: :func:`portcullis_host.change` sends what it has changed in it.
 
         Raises:
             HandlerError: The object is no JSON object. It says so to the operator.
         """
-        return _decoded(self.object_raw)
+        return _decoded(self.raw_object)
 
     @cached_property
     def old_object(self) -> dict[str, Any] | None:
@@ -165,7 +170,34 @@ class Request:
         Raises:
             HandlerError: The object is no JSON object. It says so to the operator.
         """
-        return _decoded(self.old_object_raw)
+        return _decoded(self.raw_old_object)
+
+    def decode(self, model: type[_ModelT]) -> _ModelT:
+        """Returns the object as a model: a class of pydantic 2, or one of the Kubernetes client such as ``V1Pod``.
+
+        :func:`portcullis_host.change` sends what the handler has changed in it.
+
+        Raises:
+            HandlerError: There is no object, or it is none of the model. It says so to the operator.
+            TypeError: The class is no model.
+        """
+        decoded = _modelled(self.raw_object, model)
+        self._before.setdefault(model, encoded(decoded))
+        return decoded
+
+    def decode_old(self, model: type[_ModelT]) -> _ModelT:
+        """Returns the object before the operation as a model, see :meth:`decode`."""
+        return _modelled(self.raw_old_object, model)
+
+    def before(self, model: type) -> Any:
+        """Returns the object as a model wrote it when it was decoded.
+
+        Raises:
+            ValueError: It was not.
+        """
+        if model not in self._before:
+            raise ValueError(f"the {model.__name__} is not of request.decode({model.__name__})")
+        return self._before[model]
 
     @property
     def remaining(self) -> timedelta:
@@ -185,11 +217,21 @@ class Request:
         return self._lifetime.wait(timeout.total_seconds())
 
 
+def _modelled(raw: bytes | None, model: type[_ModelT]) -> _ModelT:
+    decode = decoder(model)
+    if raw is None:
+        raise HandlerError(f"the request has no object to be read as a {model.__name__}")
+    try:
+        return cast("_ModelT", decode(raw))
+    except Exception as error:
+        raise HandlerError(f"the object is no {model.__name__}") from error
+
+
 def _decoded(raw: bytes | None) -> dict[str, Any] | None:
     if raw is None:
         return None
     try:
-        document = json.loads(raw)
+        document = read(raw)
     except ValueError as error:
         raise HandlerError("the object is not valid JSON") from error
     if not isinstance(document, dict):

@@ -6,19 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-import jsonpatch
-
+from portcullis_host import _changes
 from portcullis_host._decoration import FORBIDDEN, Cause, Decoration
 from portcullis_host._errors import HandlerError, find
+from portcullis_host._models import encoded
 from portcullis_host._request import Request, Stage
 from portcullis_host.contract import admission
-
-__all__ = ["Cause", "Response", "allow", "deny", "json_patch", "patch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A verdict: :func:`allow`, :func:`deny`, :func:`patch` and :func:`json_patch` make one.
+    """A verdict: :func:`allow`, :func:`deny`, :func:`change`, :func:`difference` and :func:`patch` make one.
 
     All beside ``allowed`` and ``patch`` is made what its type says: another value becomes its text, and what has none is left out. So a
     denial stays one, whatever was given with it.
@@ -128,36 +126,60 @@ def denial_of(error: BaseException) -> Response | None:
     return response if isinstance(response, Response) and not response.allowed else deny(cast("str", denied))
 
 
-def patch(
-    request: Request,
-    changed: Mapping[str, Any],
-    *,
-    original: Mapping[str, Any] | None = None,
-    warnings: Iterable[str] = (),
-    audit: Mapping[str, str] | None = None,
-) -> Response:
-    """Allows the write and changes the object: the patch is the difference of two documents.
+def change(request: Request, model: object = None, *, warnings: Iterable[str] = (), audit: Mapping[str, str] | None = None) -> Response:
+    """Allows the write with what the handler has changed in place: ``request.object``, or a model that it got by ``request.decode``.
+
+    What the model does not know stays in the object, and what it adds by itself does not come into it. Without an object, as on DELETE,
+    there is no change.
 
     Args:
         request: The request that is answered.
-        changed: The object as it should be, for example request.object after a change.
-        original: The object as it was, written like changed: for a handler with a model of its own, which drops fields that it does
-            not know or adds defaults. None means the object of the request.
+        model: The model as it should be; None means ``request.object``.
+        warnings: Shown to the client.
+        audit: Added to the audit log, by short keys.
+
+    Raises:
+        ValueError: The object holds what JSON does not, or the model was not decoded by this request.
+        TypeError: Likewise.
+        HandlerError: Python has rounded a number that would be written.
+    """
+    raw, patched = request.raw_object, b""
+    if raw is not None and model is not None:
+        patched = _changes.change(raw, request.before(type(model)), encoded(model))
+    elif raw is not None and "object" in vars(request):  # Else nobody has looked at it.
+        patched = _changes.change(raw, None, request.object)
+    return patch(patched, warnings=warnings, audit=audit)
+
+
+def difference(
+    request: Request,
+    changed: Mapping[str, Any],
+    *,
+    before: Mapping[str, Any] | None = None,
+    warnings: Iterable[str] = (),
+    audit: Mapping[str, str] | None = None,
+) -> Response:
+    """Allows the write and changes the object by the difference of two documents.
+
+    Args:
+        request: The request that is answered.
+        changed: The object as it should be.
+        before: The object as it was, written like changed: for types of your own, which drop members that they do not know, or add
+            some. None means the object of the request.
         warnings: Shown to the client.
         audit: Added to the audit log, by short keys.
 
     Raises:
         ValueError: There is no object to change, or a document holds what JSON does not.
         TypeError: Likewise.
+        HandlerError: Python has rounded a number that would be written.
     """
-    if request.object_raw is None:
-        raise ValueError("a request without an object cannot be patched")
-    before = json.loads(request.object_raw) if original is None else original
-    operations = jsonpatch.make_patch(before, changed).patch
-    return json_patch(operations, warnings=warnings, audit=audit)
+    if request.raw_object is None:
+        raise ValueError("a request without an object cannot be changed")
+    return patch(_changes.change(request.raw_object, before, changed), warnings=warnings, audit=audit)
 
 
-def json_patch(
+def patch(
     operations: Sequence[Mapping[str, Any]] | bytes,
     *,
     warnings: Iterable[str] = (),
@@ -175,7 +197,7 @@ def json_patch(
         TypeError: Likewise.
     """
     if not isinstance(operations, bytes):
-        operations = json.dumps(list(operations), allow_nan=False, separators=(",", ":")).encode() if operations else b""
+        operations = _changes.write(list(operations)) if operations else b""
     return Response(allowed=True, patch=operations, warnings=cast("Sequence[str]", warnings), audit=cast("Mapping[str, str]", audit))
 
 
