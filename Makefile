@@ -53,7 +53,7 @@ unit: ## Tests of this module under the race detector, and of the modules that h
 
 # How the test host of each SDK starts, from the root; its check makes it. Memory is limited where the runtime keeps what is free.
 TESTHOST_python := .tmp/sdk-python/requirements/bin/python sdk/python/testhost.py
-TESTHOST_typescript := node sdk/typescript/build/testhost/testhost.js
+TESTHOST_typescript := .tmp/sdk-typescript/bin/node sdk/typescript/build/testhost/testhost.js
 TESTHOST_java := sdk/java/testhost/testhost
 BUILT_java := sdk/java/testhost/target/classes
 TESTHOST_rust := .tmp/bin/testhost-rust
@@ -91,7 +91,7 @@ testhosts: ## Print the language and the command of each test host that is built
 
 # How the example of each language starts, from the root; the check of its SDK makes it with the test host.
 EXAMPLE_python := .tmp/sdk-python/requirements/bin/python examples/imagepolicy-python/imagepolicy.py
-EXAMPLE_typescript := node examples/imagepolicy-typescript/dist/src/main.js
+EXAMPLE_typescript := .tmp/sdk-typescript/bin/node examples/imagepolicy-typescript/dist/src/main.js
 EXAMPLE_java := java -jar examples/imagepolicy-java/target/imagepolicy-0.1.0.jar
 EXAMPLE_rust := .tmp/bin/imagepolicy-rust
 

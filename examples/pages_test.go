@@ -119,6 +119,9 @@ func (p *page) useWhatTheCheckFetched(root string) {
 		}
 		p.env = append(p.env, "PATH="+maven[0]+string(os.PathListSeparator)+os.Getenv("PATH"),
 			"MAVEN_ARGS=-B -q -ntp -Dmaven.repo.local="+filepath.Join(tmp, "sdk-java", "m2"))
+	case "typescript":
+		// As the check found or fetched it: the SDK needs a newer Node.js than the machine may have.
+		p.env = append(p.env, "PATH="+filepath.Join(tmp, "sdk-typescript", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	case "rust":
 		if compiled, _ := filepath.Glob(filepath.Join(tmp, "rust", "*")); len(compiled) > 0 {
 			// Offline, cargo takes the versions that are there. Without debug information they are the check's versions.

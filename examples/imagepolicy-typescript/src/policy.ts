@@ -1,19 +1,27 @@
-import { allow, change, type Decision, deny, Host, type HostOptions, type Request } from "@portcullis-mesh/host";
+import {
+  allow,
+  type CreateRequest,
+  change,
+  type Decision,
+  deny,
+  Host,
+  type HostOptions,
+  label,
+  type Request,
+  setLabel,
+} from "@portcullis-mesh/host";
 import type { Pod, PodSpec } from "kubernetes-types/core/v1.js";
 
 /** Makes the host with its hooks. Options say where they are served. */
 export function newHost(options: Omit<HostOptions, "name">): Host {
   return new Host({ name: "imagepolicy", ...options })
-    .validate<Pod>("imagepolicy.example.com", byDigest)
+    .validate<Pod>("imagepolicy.example.com", { create: byDigest, update: byDigest })
     .mutate<Pod>("team-label.example.com", teamLabel, { speculate: true });
 }
 
 /** Denies a Pod with an image that is not named by digest. */
-function byDigest(request: Request<Pod>): Decision {
-  if (!request.object) {
-    return allow(); // DELETE
-  }
-  for (const [field, image] of images(request.object.spec)) {
+function byDigest({ object: pod }: CreateRequest<Pod>): Decision {
+  for (const [field, image] of images(pod.spec)) {
     if (!image.includes("@sha256:")) {
       return deny(`images are named by digest here: ${image}`, { causes: [{ field, message: "has no digest" }] });
     }
@@ -32,13 +40,8 @@ function* images(spec?: PodSpec): Generator<[field: string, image: string]> {
 
 /** Labels a Pod that has no team with its namespace. */
 function teamLabel(request: Request<Pod>): Decision {
-  if (!request.object) {
-    return allow(); // DELETE
-  }
-  if (request.object.metadata?.labels?.team !== undefined) {
+  if (label(request.object, "team") !== undefined) {
     return allow();
   }
-  return change(request, (pod) => {
-    pod.metadata = { ...pod.metadata, labels: { ...pod.metadata?.labels, team: request.namespace } };
-  });
+  return change(request, (pod) => setLabel(pod, "team", request.namespace));
 }

@@ -1,11 +1,20 @@
 import { hookKey } from "./core/calls.js";
 import { deferred } from "./deferred.js";
-import type { Stage } from "./gen/portcullis/admission/v1/admission_pb.js";
-import { type DispatcherDrain, type HookState, State, type Welcome } from "./gen/portcullis/host/v1/host_pb.js";
-import { stageName } from "./hook.js";
+import { Stage as WireStage } from "./gen/portcullis/admission/v1/admission_pb.js";
+import {
+  type DispatcherDrain,
+  State,
+  type Welcome,
+  type HookState as WireState,
+} from "./gen/portcullis/host/v1/host_pb.js";
+import { word } from "./hook.js";
 import { MAX_HOOK_STATES } from "./limits.js";
 import type { Logger } from "./logger.js";
+import type { Stage } from "./request.js";
 import type { Session, SessionListener } from "./session.js";
+
+/** How a hook stands with a dispatcher. It gets calls when it is `in_rotation`. */
+export type HookState = "unknown_hook" | "not_authorized" | "pending" | "in_rotation" | "removing" | "removed";
 
 /** A dispatcher's answer to the offer of a hook. */
 export interface HookStatus {
@@ -13,7 +22,7 @@ export interface HookStatus {
   readonly stage: Stage;
   /** Clusters for which the hook is in this state; none means all. */
   readonly clusters: readonly string[];
-  readonly state: State;
+  readonly state: HookState;
   /** What to do about it. */
   readonly message: string;
 }
@@ -83,7 +92,7 @@ export class Board implements SessionListener {
     if (!noted) {
       noted = { id: "", dispatcher: "", revision: "", leaving: false, hooks: new Map() };
       this.#sessions.set(session, noted);
-      this.#logger.info("session opened", { dispatcher: w.dispatcherId, session: w.sessionId });
+      this.#logger.info({ dispatcher: w.dispatcherId, session: w.sessionId }, "session opened");
     }
     noted.id = w.sessionId;
     noted.dispatcher = w.dispatcherId;
@@ -93,7 +102,7 @@ export class Board implements SessionListener {
     }
   }
 
-  hookChanged(session: Session, state: HookState): void {
+  hookChanged(session: Session, state: WireState): void {
     const noted = this.#sessions.get(session);
     if (noted) {
       this.#note(noted, state);
@@ -111,29 +120,34 @@ export class Board implements SessionListener {
     this.#sessions.delete(session);
   }
 
-  #note(noted: Noted, { name, stage, clusters, state, message, revision }: HookState): void {
-    const next = { name, stage, clusters, state, message };
-    noted.revision = revision || noted.revision;
+  #note(noted: Noted, wire: WireState): void {
+    const { name, clusters, message } = wire;
+    const next = {
+      name,
+      stage: word<Stage>(WireStage, wire.stage),
+      clusters,
+      state: word<HookState>(State, wire.state),
+      message,
+    };
+    noted.revision = wire.revision || noted.revision;
     replace(noted.hooks, next);
     if (replace(this.#logged, next)) {
       this.#log(noted.dispatcher, next);
     }
-    if (state === State.IN_ROTATION && this.#waiting?.delete(hookKey(name, stage)) && this.#waiting.size === 0) {
+    if (next.state === "in_rotation" && this.#waiting?.delete(hookKey(name, wire.stage)) && this.#waiting.size === 0) {
       this.#ready.resolve();
     }
   }
 
   /** A state in which the hook gets no calls is a warning. */
   #log(dispatcher: string, h: HookStatus): void {
-    const level = h.state === State.UNKNOWN_HOOK || h.state === State.NOT_AUTHORIZED ? "warn" : "info";
-    this.#logger[level]("hook changed", {
-      hook: h.name,
-      stage: stageName(h.stage),
-      state: (State[h.state] ?? String(h.state)).toLowerCase(),
-      dispatcher,
-      ...(h.message === "" ? {} : { explanation: h.message }),
-      ...(h.clusters.length === 0 ? {} : { clusters: h.clusters }),
-    });
+    const level = h.state === "unknown_hook" || h.state === "not_authorized" ? "warn" : "info";
+    const { name: hook, stage, state, message, clusters } = h;
+    const more = {
+      ...(message === "" ? {} : { explanation: message }),
+      ...(clusters.length === 0 ? {} : { clusters }),
+    };
+    this.#logger[level]({ hook, stage, state, dispatcher, ...more }, "hook changed");
   }
 }
 

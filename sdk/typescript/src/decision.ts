@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { Decoration, FORBIDDEN } from "./decoration.js";
 import { causes, HandlerError, messageOf } from "./error.js";
 import { type AdmissionResponse, AdmissionResponseSchema } from "./gen/portcullis/admission/v1/admission_pb.js";
-import type { StageName } from "./request.js";
+import type { Stage } from "./request.js";
 
 /** One field at fault. */
 export interface Cause {
@@ -103,7 +103,7 @@ export interface Judgement {
 }
 
 /** judgementOf makes a decision fit for the wire. It throws a HandlerError if the decision is not one; a denial always is. */
-export function judgementOf(decision: Decision, stage: StageName): Judgement {
+export function judgementOf(decision: Decision, stage: Stage): Judgement {
   const decoration = new Decoration();
   const { allowed } = decision; // Once: it may be a getter.
   const more = allowed ? patchOf(decision as Allowed, stage) : { status: statusOf(decision as Denial, decoration) };
@@ -128,7 +128,7 @@ function statusOf(denial: Denial, decoration: Decoration) {
   };
 }
 
-function patchOf({ patch }: Allowed, stage: StageName) {
+function patchOf({ patch }: Allowed, stage: Stage) {
   if (!patch || patch.length === 0) {
     return {};
   }
@@ -137,7 +137,7 @@ function patchOf({ patch }: Allowed, stage: StageName) {
 }
 
 /** The dispatcher applies the patch, and finds other faults. */
-function checkPatch(patch: Uint8Array, stage: StageName): void {
+function checkPatch(patch: Uint8Array, stage: Stage): void {
   if (stage === "validate") {
     throw new HandlerError("a validating hook returned a patch");
   }

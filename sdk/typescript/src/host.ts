@@ -10,8 +10,17 @@ import { hookKey } from "./core/calls.js";
 import { CAPABILITY_BATCHES, CAPABILITY_CHUNKS, PROTOCOL } from "./core/session.js";
 import { HostError } from "./error.js";
 import { HelloSchema } from "./gen/portcullis/host/v1/host_pb.js";
-import { type Handler, type Hook, type HookOptions, stageOf } from "./hook.js";
-import { type Initializer, initializing } from "./initializer.js";
+import {
+  type Handler,
+  type Handlers,
+  type Hook,
+  type HookOptions,
+  handlerOf,
+  type Initializer,
+  initializing,
+  type MutateOptions,
+  wireStage,
+} from "./hook.js";
 import {
   DEFAULT_DRAIN_TIMEOUT,
   DEFAULT_MAX_FRAME_BYTES,
@@ -19,20 +28,20 @@ import {
   HANDLER_GRACE,
   MAX_HOOKS,
 } from "./limits.js";
-import { jsonLogger, type Logger } from "./logger.js";
+import { consoleLogger, type Logger } from "./logger.js";
 import { Manager } from "./manager.js";
-import type { KubernetesObject, StageName } from "./request.js";
+import type { KubernetesObject, Stage } from "./request.js";
 import { Runner } from "./runner.js";
 import { Session, type SessionParts } from "./session.js";
 import type { OpenStream } from "./stream.js";
-import { Telemetry } from "./telemetry.js";
+import { type Providers, Telemetry } from "./telemetry.js";
 import type { Security } from "./tls.js";
 
 const SDK = "portcullis-typescript";
 const SDK_VERSION = "0.1.0";
 
 /** What a host is, and where its dispatchers are. */
-export interface HostOptions {
+export interface HostOptions extends Providers {
   /** Name of the program, the same for all its replicas, for example `imagepolicy`. */
   readonly name: string;
   /** Addresses of the dispatchers, host:port. Each IP address of a host is a dispatcher of its own. Required for `run`. */
@@ -53,7 +62,7 @@ export interface HostOptions {
   readonly maxFrameBytes?: number;
   /** How long the calls in flight may take once the host leaves, in milliseconds; 10,000 if absent. */
   readonly drainTimeoutMs?: number;
-  /** Receives what the operator of the host should know; lines of JSON on standard error if absent. */
+  /** Receives what the operator of the host should know; `console` if absent. */
   readonly logger?: Logger;
   /** Turns the host of an address into IP addresses; the system's resolver if absent. */
   readonly resolve?: (host: string) => Promise<readonly string[]>;
@@ -82,22 +91,30 @@ export class Host {
   constructor(options: HostOptions) {
     check(options);
     this.#options = options;
-    this.#logger = options.logger ?? jsonLogger;
+    this.#logger = options.logger ?? consoleLogger;
     this.#clock = options.clock ?? systemClock;
     this.#board = new Board(this.#logger);
   }
 
   /**
-   * validate registers the handler of a validating hook, by the name that the hook has in its configuration. `T` is the type of its
-   * objects. Throws a HostError if it cannot be registered.
+   * validate registers a validating hook, by the name that the hook has in its configuration: with a handler, or with one for each operation.
+   * `T` is the type of its objects. Throws a HostError if it cannot be registered.
    */
-  validate<T extends object = KubernetesObject>(name: string, handler: Handler<T>, options: HookOptions = {}): this {
-    return this.#register("validate", name, handler as Handler<never>, options);
+  validate<T extends object = KubernetesObject>(
+    name: string,
+    handler: Handler<T> | Handlers<T>,
+    options: HookOptions = {},
+  ): this {
+    return this.#register("validate", name, handlerOf(handler), options);
   }
 
-  /** mutate registers the handler of a mutating hook, likewise. */
-  mutate<T extends object = KubernetesObject>(name: string, handler: Handler<T>, options: HookOptions = {}): this {
-    return this.#register("mutate", name, handler as Handler<never>, options);
+  /** mutate registers a mutating hook, likewise. */
+  mutate<T extends object = KubernetesObject>(
+    name: string,
+    handler: Handler<T> | Handlers<T>,
+    options: MutateOptions = {},
+  ): this {
+    return this.#register("mutate", name, handlerOf(handler), options);
   }
 
   /**
@@ -107,9 +124,9 @@ export class Host {
   initialize<T extends object = KubernetesObject>(
     name: string,
     initializer: Initializer<T>,
-    options: Pick<HookOptions, "ready"> = {},
+    options: HookOptions = {},
   ): this {
-    return this.#register("initialize", name, initializing(initializer) as Handler<never>, options);
+    return this.#register("initialize", name, initializing(initializer), options);
   }
 
   /**
@@ -162,8 +179,8 @@ export class Host {
     return this.#board.status();
   }
 
-  #register(stage: StageName, name: string, handler: Handler<never>, options: HookOptions): this {
-    const key = hookKey(name, stageOf(stage));
+  #register<T extends object>(stage: Stage, name: string, handler: Handler<T>, options: MutateOptions): this {
+    const key = hookKey(name, wireStage(stage));
     if (this.#started) {
       throw new HostError(`hook ${JSON.stringify(name)} was registered after the host had started`);
     }
@@ -176,7 +193,7 @@ export class Host {
     if (this.#hooks.size >= MAX_HOOKS) {
       throw new HostError(`hook ${JSON.stringify(name)} is one more than the ${MAX_HOOKS} that a host may offer`);
     }
-    this.#hooks.set(key, { ...options, name, stage, handler: handler as unknown as Handler });
+    this.#hooks.set(key, { ...options, name, stage, handler: handler as unknown as Handler<never> });
     return this;
   }
 
@@ -192,7 +209,7 @@ export class Host {
 
   #parts(): SessionParts {
     const o = this.#options;
-    const slots = o.maxOutstanding || DEFAULT_MAX_OUTSTANDING;
+    const slots = o.maxOutstanding ?? DEFAULT_MAX_OUTSTANDING;
     const hello = create(HelloSchema, {
       protocolMin: PROTOCOL,
       protocolMax: PROTOCOL,
@@ -201,9 +218,9 @@ export class Host {
       sdk: SDK,
       sdkVersion: SDK_VERSION,
       hooks: [...this.#hooks.values()].map(({ name, stage, speculate = false }) => {
-        return { name, stage: stageOf(stage), speculate };
+        return { name, stage: wireStage(stage), speculate };
       }),
-      maxFrameBytes: o.maxFrameBytes || DEFAULT_MAX_FRAME_BYTES,
+      maxFrameBytes: o.maxFrameBytes ?? DEFAULT_MAX_FRAME_BYTES,
       clusters: [...(o.clusters ?? [])],
       capabilities: [CAPABILITY_BATCHES, CAPABILITY_CHUNKS],
       zone: o.zone ?? "",
@@ -211,9 +228,9 @@ export class Host {
     return {
       hello,
       hooks: this.#hooks,
-      drainTimeout: o.drainTimeoutMs || DEFAULT_DRAIN_TIMEOUT,
+      drainTimeout: o.drainTimeoutMs ?? DEFAULT_DRAIN_TIMEOUT,
       budget: new Budget(slots),
-      runner: new Runner(slots, this.#clock, this.#logger, new Telemetry()),
+      runner: new Runner(slots, this.#clock, this.#logger, new Telemetry(o)),
       clock: this.#clock,
       logger: this.#logger,
     };
@@ -223,7 +240,7 @@ export class Host {
   #handlersReturned({ runner }: SessionParts): Promise<void> {
     return new Promise((resolve) => {
       const stop = this.#clock.after(HANDLER_GRACE, () => {
-        this.#logger.warn("handlers did not return although their signals had aborted", { handlers: runner.running });
+        this.#logger.warn({ handlers: runner.running }, "handlers did not return although their signals had aborted");
         resolve();
       });
       runner.whenIdle(() => {
@@ -238,6 +255,11 @@ function check(o: HostOptions): void {
   if (o.name === "") {
     throw new HostError('options.name is empty: name the program, for example "imagepolicy"');
   }
+  for (const name of ["dispatchers", "clusters"] as const) {
+    if (typeof o[name] === "string") {
+      throw new HostError(`options.${name} is a text: want a list`);
+    }
+  }
   for (const text of [o.name, o.instance ?? "", o.zone ?? "", ...(o.clusters ?? [])]) {
     if (!text.isWellFormed()) {
       throw new HostError(`options: ${JSON.stringify(text)} is not valid Unicode`);
@@ -248,9 +270,12 @@ function check(o: HostOptions): void {
       throw new HostError(`options.dispatchers: ${JSON.stringify(address)}: want host:port`);
     }
   }
-  for (const limit of [o.maxOutstanding, o.maxFrameBytes, o.drainTimeoutMs]) {
-    if (limit !== undefined && !(Number.isInteger(limit) && limit >= 0 && limit < 2 ** 31)) {
-      throw new HostError("options: a limit is no whole number from 0 to 2 GiB");
+  for (const name of ["maxOutstanding", "maxFrameBytes", "drainTimeoutMs"] as const) {
+    const limit = o[name] ?? 1;
+    if (!(Number.isInteger(limit) && limit > 0 && limit < 2 ** 31)) {
+      throw new HostError(
+        `options.${name} is ${limit}: want a whole number from 1 to 2^31 - 1, or none for the default`,
+      );
     }
   }
 }

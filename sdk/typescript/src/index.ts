@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 
-export type { HookStatus, SessionStatus, Status } from "./board.js";
+export type { HookState, HookStatus, SessionStatus, Status } from "./board.js";
 export type { Operation } from "./changes.js";
 export type { Clock } from "./clock.js";
 export {
@@ -19,14 +19,25 @@ export {
   type Extras,
 } from "./decision.js";
 export { CutOffError, HandlerError, HostError } from "./error.js";
-export { type AdmissionRequest, Stage } from "./gen/portcullis/admission/v1/admission_pb.js";
-export { Mode, State } from "./gen/portcullis/host/v1/host_pb.js";
-export type { Handler, HookOptions, ReadyCheck } from "./hook.js";
+export type { AdmissionRequest } from "./gen/portcullis/admission/v1/admission_pb.js";
+export type { Awaitable, Handler, Handlers, HookOptions, Initializer, MutateOptions, ReadyCheck } from "./hook.js";
 export { Host, type HostOptions, type RunOptions } from "./host.js";
-export type { Initializer } from "./initializer.js";
-export type { HandlerContext } from "./invocation.js";
-export { jsonLogger, type Logger, silentLogger } from "./logger.js";
+export { type Log, type Logger, silentLogger } from "./logger.js";
+export { annotation, type Labelled, label, setAnnotation, setLabel } from "./metadata.js";
 export { change, type DifferenceOptions, difference, patch } from "./patch.js";
-export { type CallInfo, type KubernetesObject, Request, type StageName } from "./request.js";
+export {
+  type CallInfo,
+  type CallTime,
+  type CreateRequest,
+  type DeleteRequest,
+  type Kind,
+  type KubernetesObject,
+  type Mode,
+  type OperationName,
+  Request,
+  type Resource,
+  type Stage,
+  type UpdateRequest,
+} from "./request.js";
 export type { OpenStream, Stream, StreamEvents } from "./stream.js";
 export { plaintext, type Security, type TLSFiles, tlsFiles, tlsOptions } from "./tls.js";

@@ -3,6 +3,7 @@ import { type Call, REFUSED_CANCELLED, REFUSED_NO_TIME } from "./core/calls.js";
 import type { Outcome } from "./core/verdict.js";
 import type { AdmissionRequest } from "./gen/portcullis/admission/v1/admission_pb.js";
 import type { Hook } from "./hook.js";
+import type { CallTime } from "./request.js";
 
 /** How long a call waited for its handler, and how long the handler took. */
 export interface CallTimes {
@@ -10,19 +11,8 @@ export interface CallTimes {
   readonly handleUs: number;
 }
 
-/** What a handler is told beside its request. */
-export interface HandlerContext {
-  /**
-   * Aborts at the deadline of the call, when the dispatcher cancels it, and with the session. Pass it to everything that the handler
-   * waits for. Its reason is a DOMException: `TimeoutError` at the deadline, else `AbortError`.
-   */
-  readonly signal: AbortSignal;
-  /** Milliseconds until the deadline, now; 0 when it has passed. */
-  readonly remainingMs: number;
-}
-
 /** Invocation is one handler's run for one verdict. Its signal and timer are made only if something asks for them. */
-export class Invocation implements HandlerContext {
+export class Invocation implements CallTime {
   readonly call: Call;
   readonly hook: Hook;
   /** The request; it throws if that cannot be decoded. */

@@ -1,34 +1,20 @@
-/** What a host writes about itself. pino, winston's child loggers behind an adapter, and `console` fit. */
+/** What a host writes about itself: fields, then a message, as pino takes them. */
+export type Log = (fields: Readonly<Record<string, unknown>>, message: string) => void;
+
+/** Where a host writes. A logger of pino and `console` are such; an error is in the field `err`. */
 export interface Logger {
   /** Something for a developer. */
-  debug(message: string, fields: Readonly<Record<string, unknown>>): void;
+  readonly debug: Log;
   /** Something that an operator may want to know. */
-  info(message: string, fields: Readonly<Record<string, unknown>>): void;
+  readonly info: Log;
   /** Something that an operator should look at. */
-  warn(message: string, fields: Readonly<Record<string, unknown>>): void;
+  readonly warn: Log;
   /** A failure. */
-  error(message: string, fields: Readonly<Record<string, unknown>>): void;
+  readonly error: Log;
 }
-
-/** Writes lines of JSON to standard error, without those for developers. */
-export const jsonLogger: Logger = {
-  debug() {},
-  info: (message, fields) => write("info", message, fields),
-  warn: (message, fields) => write("warn", message, fields),
-  error: (message, fields) => write("error", message, fields),
-};
 
 /** Writes nothing. */
 export const silentLogger: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
-function write(level: string, message: string, fields: Readonly<Record<string, unknown>>): void {
-  process.stderr.write(`${JSON.stringify({ time: new Date(), level, message, ...fields }, plain)}\n`);
-}
-
-/** plain makes JSON of what JSON.stringify loses or refuses. */
-function plain(_key: string, value: unknown): unknown {
-  if (value instanceof Error) {
-    return value.stack ?? value.message;
-  }
-  return typeof value === "bigint" ? value.toString() : value;
-}
+/** The console, without what is for developers. */
+export const consoleLogger: Logger = { ...console, debug() {} };

@@ -46,7 +46,7 @@ export class Manager {
     }
     await Promise.all([...this.#loops.values()].map((loop) => loop.done));
     const drained = this.#cutOff === undefined;
-    parts.logger.info("host stopped", { drained, callsInFlight: inFlight, ms: Date.now() - began });
+    parts.logger.info({ drained, callsInFlight: inFlight, ms: Date.now() - began }, "host stopped");
     if (this.#cutOff) {
       throw this.#cutOff;
     }
@@ -102,7 +102,7 @@ export class Manager {
       } catch (error) {
         if (messageOf(error) !== lastError && !stop.aborted) {
           lastError = messageOf(error);
-          this.options.parts.logger.warn("dispatchers cannot be resolved", { name, error: lastError });
+          this.options.parts.logger.warn({ name, error: lastError }, "dispatchers cannot be resolved");
         }
       }
       await pause(RESOLVE_INTERVAL, stop, now);
@@ -168,16 +168,16 @@ class DispatcherLoop implements SessionListener {
     const message = error === undefined ? "" : messageOf(error);
     if (error instanceof CutOffError) {
       this.#manager.cutOff(error);
-      this.#logger.warn("session drained in part", { address, error: message });
+      this.#logger.warn({ address, error: message }, "session drained in part");
     } else if (stopped) {
-      this.#logger.debug("session drained", { address, error: message });
+      this.#logger.debug({ address, error: message }, "session drained");
     } else if (this.#accepted) {
       this.#lastError = "";
       this.#manager.resolveAll();
-      this.#logger.info("session ended", { address, error: message });
+      this.#logger.info({ address, error: message }, "session ended");
     } else if (error !== undefined && message !== this.#lastError) {
       this.#lastError = message;
-      this.#logger.warn("no session, trying on", { address, error: message });
+      this.#logger.warn({ address, error: message }, "no session, trying on");
     }
   }
 

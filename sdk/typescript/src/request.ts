@@ -5,7 +5,6 @@ import {
   AdmissionRequestSchema,
   type Object$,
 } from "./gen/portcullis/admission/v1/admission_pb.js";
-import { Mode } from "./gen/portcullis/host/v1/host_pb.js";
 
 /** Any Kubernetes object. For fields beyond these name a type of your own, or one of `kubernetes-types` or `@kubernetes/client-node`. */
 export interface KubernetesObject {
@@ -21,8 +20,37 @@ export interface KubernetesObject {
   [field: string]: any;
 }
 
-/** What a hook may be asked to do: `initialize` and `mutate` may change the object, `validate` may not. */
-export type StageName = "initialize" | "mutate" | "validate";
+/** What a hook is asked to do: `initialize` and `mutate` may change the object, `validate` may not. */
+export type Stage = "initialize" | "mutate" | "validate";
+
+/**
+ * Why a hook is asked: to `decide`, also if it is `unspecified`; in `shadow`, where the verdict decides nothing; as `speculative` or `hedge`,
+ * where it may not count.
+ */
+export type Mode = "unspecified" | "decide" | "shadow" | "speculative" | "hedge";
+
+/** What is asked for. */
+export type OperationName = "CREATE" | "UPDATE" | "DELETE" | "CONNECT";
+
+/** A kind of objects, for example `apps`, `v1`, `Deployment`. */
+export interface Kind {
+  /** Empty for the core of Kubernetes. */
+  readonly group: string;
+  /** Version within the group. */
+  readonly version: string;
+  /** Name of the kind. */
+  readonly kind: string;
+}
+
+/** A resource of the API, for example `apps`, `v1`, `deployments`. */
+export interface Resource {
+  /** Empty for the core of Kubernetes. */
+  readonly group: string;
+  /** Version within the group. */
+  readonly version: string;
+  /** Name of the resource, usually a plural. */
+  readonly resource: string;
+}
 
 /** The part of a call that is not in its request. */
 export interface CallInfo {
@@ -30,44 +58,66 @@ export interface CallInfo {
   readonly hook: string;
   /** Name of the configuration that holds the hook: two may hold hooks of one name. */
   readonly configuration: string;
-  /** Whether the hook may change the object. */
-  readonly stage: StageName;
+  /** What the hook is asked to do. */
+  readonly stage: Stage;
   /** 0, or 1 when a mutating hook is asked again because others changed the object after it. */
   readonly round: number;
-  /**
-   * Why the hook is asked; a handler without side effects need not care. `Mode.SHADOW`: the verdict decides nothing.
-   * `Mode.SPECULATIVE` and `Mode.HEDGE`: it may not count.
-   */
+  /** Why the hook is asked; a handler without side effects need not care. */
   readonly mode: Mode;
+  /** W3C traceparent of the span of the call in the dispatcher; empty without one. It continues the trace by hand. */
+  readonly traceparent: string;
+}
+
+/** The time of a call. */
+export interface CallTime {
+  /**
+   * Aborts at the deadline of the call, when the dispatcher cancels it, and with the session. Pass it to everything that the handler
+   * waits for. Its reason is a DOMException: `TimeoutError` at the deadline, else `AbortError`.
+   */
+  readonly signal: AbortSignal;
+  /** Milliseconds until the deadline, now; 0 when it has passed. */
+  readonly remainingMs: number;
 }
 
 /**
  * Request is one request to judge. `T` is the type of its objects, which nothing checks: it is the author's word. Each handler has a
  * Request of its own.
  */
-export class Request<T extends object = KubernetesObject> implements CallInfo {
-  readonly hook: string;
-  readonly configuration: string;
-  readonly stage: StageName;
-  readonly round: number;
-  readonly mode: Mode;
+export class Request<T extends object = KubernetesObject> implements CallInfo, CallTime {
+  declare readonly hook: string;
+  declare readonly configuration: string;
+  declare readonly stage: Stage;
+  declare readonly round: number;
+  declare readonly mode: Mode;
+  declare readonly traceparent: string;
   readonly #admission: () => AdmissionRequest;
+  readonly #time: CallTime;
   #object: T | undefined;
   #oldObject: T | undefined;
 
-  /** A request of a test, or of the SDK. `admission` is called when it is needed. */
-  constructor(admission: AdmissionRequest | (() => AdmissionRequest), call: Partial<CallInfo> = {}) {
-    this.hook = call.hook ?? "";
-    this.configuration = call.configuration ?? "";
-    this.stage = call.stage ?? "validate";
-    this.round = call.round ?? 0;
-    this.mode = call.mode ?? Mode.DECIDE;
-    this.#admission = typeof admission === "function" ? admission : () => admission;
+  /** For the SDK: tests make requests with `newRequest`. `admission` is called when it is needed. */
+  constructor(admission: () => AdmissionRequest, call: CallInfo, time: CallTime) {
+    Object.assign(this, call);
+    this.#admission = admission;
+    this.#time = time;
   }
 
-  /** The request itself, with all that is not beside it here. Handlers of one review share it: do not write to it. */
+  get signal(): AbortSignal {
+    return this.#time.signal;
+  }
+
+  get remainingMs(): number {
+    return this.#time.remainingMs;
+  }
+
+  /** The request as the mesh sends it, with what is not beside it here. Handlers of one review share it: do not write to it. */
   get admission(): AdmissionRequest {
     return this.#admission();
+  }
+
+  /** Identifies the request in logs of the API server. */
+  get uid(): string {
+    return this.admission.uid;
   }
 
   /** Name of the cluster that the request comes from, as the mesh authenticated it. */
@@ -75,9 +125,26 @@ export class Request<T extends object = KubernetesObject> implements CallInfo {
     return this.admission.cluster;
   }
 
-  /** CREATE, UPDATE, DELETE or CONNECT. */
-  get operation(): string {
-    return this.admission.operation;
+  /** What is asked for. */
+  get operation(): OperationName {
+    return this.admission.operation as OperationName;
+  }
+
+  /** Kind of the object. */
+  get kind(): Kind {
+    const { group = "", version = "", kind = "" } = this.admission.kind ?? {};
+    return { group, version, kind };
+  }
+
+  /** Resource that is asked for. */
+  get resource(): Resource {
+    const { group = "", version = "", resource = "" } = this.admission.resource ?? {};
+    return { group, version, resource };
+  }
+
+  /** Part of the resource, for example `status` or `scale`; usually empty. */
+  get subresource(): string {
+    return this.admission.subResource;
   }
 
   /** Namespace of the object; empty for cluster-scoped objects. */
@@ -95,9 +162,30 @@ export class Request<T extends object = KubernetesObject> implements CallInfo {
     return this.admission.userInfo?.username ?? "";
   }
 
+  /** Groups of the user. */
+  get groups(): readonly string[] {
+    return this.admission.userInfo?.groups ?? [];
+  }
+
+  /** Tells users of one name apart over time. */
+  get userUid(): string {
+    return this.admission.userInfo?.uid ?? "";
+  }
+
+  /** What else the API server knows of the user. */
+  get extra(): Readonly<Record<string, readonly string[]>> {
+    const extra = Object.entries(this.admission.userInfo?.extra ?? {});
+    return Object.fromEntries(extra.map(([key, { items }]) => [key, items]));
+  }
+
   /** True if nothing will be stored: a handler must have no side effects. */
   get dryRun(): boolean {
     return this.admission.dryRun ?? false;
+  }
+
+  /** The options of the operation, for example a DeleteOptions; undefined if there are none. Throws a HandlerError if it is not JSON. */
+  get options(): KubernetesObject | undefined {
+    return decode("options", this.admission.options);
   }
 
   /** The object after the operation, byte for byte as the API server sent it; undefined on DELETE. Do not write to it. */
@@ -135,6 +223,15 @@ export class Request<T extends object = KubernetesObject> implements CallInfo {
   }
 }
 
+/** A request to create an object. */
+export type CreateRequest<T extends object = KubernetesObject> = Request<T> & { readonly object: T };
+
+/** A request to change an object. */
+export type UpdateRequest<T extends object = KubernetesObject> = CreateRequest<T> & DeleteRequest<T>;
+
+/** A request to delete an object. */
+export type DeleteRequest<T extends object = KubernetesObject> = Request<T> & { readonly oldObject: T };
+
 function decode<T extends object>(what: string, object: Object$ | undefined): T | undefined {
   if (object === undefined) {
     return undefined;
@@ -144,7 +241,7 @@ function decode<T extends object>(what: string, object: Object$ | undefined): T 
   }
   let decoded: unknown;
   try {
-    decoded = JSON.parse(text(object.raw));
+    decoded = JSON.parse(Buffer.from(object.raw.buffer, object.raw.byteOffset, object.raw.byteLength).toString());
   } catch (cause) {
     throw new HandlerError(`the ${what} is not JSON`, { cause });
   }
@@ -152,10 +249,6 @@ function decode<T extends object>(what: string, object: Object$ | undefined): T 
     throw new HandlerError(`the ${what} is no JSON object`);
   }
   return decoded as T;
-}
-
-function text(raw: Uint8Array): string {
-  return Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString("utf8");
 }
 
 /** lazyRequest decodes the request of a review when the first of its handlers asks, once for all. It throws if it cannot. */

@@ -2,12 +2,13 @@ import type { Clock } from "./clock.js";
 import { failure, type Outcome, refused } from "./core/verdict.js";
 import { type Decision, denialIn, judgementOf } from "./decision.js";
 import { HandlerError, isBug, messageOf, publicText } from "./error.js";
-import type { Hook } from "./hook.js";
+import { Mode as WireMode } from "./gen/portcullis/host/v1/host_pb.js";
+import { type Hook, word } from "./hook.js";
 import type { Invocation } from "./invocation.js";
 import { BLOCKED, COMPLAINT_INTERVAL, SLICE } from "./limits.js";
 import type { Logger } from "./logger.js";
-import { Request } from "./request.js";
-import type { HandlerSpan, Telemetry } from "./telemetry.js";
+import { type Mode, Request } from "./request.js";
+import { type HandlerSpan, parentOf, type Telemetry } from "./telemetry.js";
 
 /**
  * Runner calls handlers, at most as many at a time as it has slots, for all sessions of a host. Calls beyond that wait, within their
@@ -135,9 +136,11 @@ export class Runner {
     try {
       const request = requestOf(call);
       const queued = started - call.call.received;
-      span = this.#telemetry.start(call.call, call.hook.stage, request.cluster, queued);
+      span = this.#telemetry.start(request, call.call.review, queued);
       const within = span;
-      const decision = await decided(() => within.run(() => this.#timed(call, () => call.hook.handler(request, call))));
+      const decision = await decided(() =>
+        within.run(() => this.#timed(call, () => call.hook.handler(request as Request<never>))),
+      );
       const { response, leftOut } = judgementOf(decision, call.hook.stage);
       outcome = { case: "response", value: response };
       if (leftOut.length > 0) {
@@ -172,13 +175,13 @@ export class Runner {
       const took = this.#clock.now() - began;
       if (took >= BLOCKED) {
         const fields = { hook: call.hook.name, ms: Math.round(took) };
-        aside(() => this.#logger.warn("handler blocked the event loop: use a worker thread", fields));
+        aside(() => this.#logger.warn(fields, "handler blocked the event loop: use a worker thread"));
       }
     }
   }
 
   /** complain logs a fault of a hook, at most once in COMPLAINT_INTERVAL. */
-  #complain(call: Invocation, message: string, error: unknown): void {
+  #complain(call: Invocation, message: string, err: unknown): void {
     const now = this.#clock.now();
     const before = this.#complaints.get(call.hook);
     if (before && now - before.last < COMPLAINT_INTERVAL) {
@@ -188,7 +191,7 @@ export class Runner {
     this.#complaints.set(call.hook, { last: now, unlogged: 0 });
     const { hook, stage, cluster, uid } = subjectOf(call);
     const unlogged = before?.unlogged ?? 0;
-    aside(() => this.#logger.error(message, { hook, stage, cluster, uid, error, unlogged }));
+    aside(() => this.#logger.error({ hook, stage, cluster, uid, err, unlogged }, message));
   }
 
   #microsecondsSince(began: number): number {
@@ -207,13 +210,15 @@ function aside(tell: () => void): void {
 
 function requestOf(call: Invocation): Request {
   const { hook, call: of } = call;
-  const request = new Request(call.request, {
+  const info = {
     hook: hook.name,
     stage: hook.stage,
     configuration: of.hook.configuration,
     round: of.hook.round,
-    mode: of.hook.mode,
-  });
+    mode: word<Mode>(WireMode, of.hook.mode),
+    traceparent: parentOf(of.review.traceparent, of.hook.spanId),
+  };
+  const request = new Request(call.request, info, call);
   try {
     void request.admission;
   } catch (cause) {

@@ -267,7 +267,7 @@ export class Session implements StreamEvents, BudgetMember {
       }
       return undefined;
     } catch (error) {
-      logger.warn("hook is not ready", { hook: name, error });
+      logger.warn({ hook: name, err: error }, "hook is not ready");
       return publicText(error, "the hook is not ready");
     } finally {
       stop();

@@ -6,6 +6,7 @@ import {
   createTraceState,
   type Histogram,
   isSpanContextValid,
+  type MeterProvider,
   metrics,
   ROOT_CONTEXT,
   type Span,
@@ -14,22 +15,32 @@ import {
   SpanStatusCode,
   TraceFlags,
   type Tracer,
+  type TracerProvider,
   trace,
 } from "@opentelemetry/api";
-import type { Call } from "./core/calls.js";
 import type { Outcome } from "./core/verdict.js";
-import type { StageName } from "./request.js";
+import type { Review } from "./gen/portcullis/sdk/v1/frames_pb.js";
+import type { Request, Stage } from "./request.js";
 
 const SCOPE = "@portcullis-mesh/host";
 
-/** Telemetry makes the spans of handlers and counts calls, by the providers that the program has registered with OpenTelemetry. */
+/** What telemetry goes to; the providers that the program has registered with OpenTelemetry if absent. */
+export interface Providers {
+  /** Makes the spans of handlers. */
+  readonly tracerProvider?: TracerProvider;
+  /** Counts calls and measures handlers. */
+  readonly meterProvider?: MeterProvider;
+}
+
+/** Telemetry makes the spans of handlers and counts calls. */
 export class Telemetry {
-  readonly #tracer: Tracer = trace.getTracer(SCOPE);
+  readonly #tracer: Tracer;
   readonly #calls: Counter;
   readonly #time: Histogram;
 
-  constructor() {
-    const meter = metrics.getMeter(SCOPE);
+  constructor({ tracerProvider = trace, meterProvider = metrics }: Providers) {
+    this.#tracer = tracerProvider.getTracer(SCOPE);
+    const meter = meterProvider.getMeter(SCOPE);
     this.#calls = meter.createCounter("portcullis.host.calls", {
       unit: "{call}",
       description: "Calls of hooks, by how they ended",
@@ -41,7 +52,7 @@ export class Telemetry {
   }
 
   /** called counts a call, and measures its handler if that was called. */
-  called(hook: string, stage: StageName, outcome: Outcome, handleMs: number | undefined): void {
+  called(hook: string, stage: Stage, outcome: Outcome, handleMs: number | undefined): void {
     const attributes: Attributes = { "portcullis.hook": hook, "portcullis.stage": stage };
     this.#calls.add(1, { ...attributes, "portcullis.outcome": wordOf(outcome) });
     if (handleMs !== undefined) {
@@ -50,20 +61,20 @@ export class Telemetry {
   }
 
   /** start starts the span of a handler, as a child of the span of its call in the dispatcher. */
-  start(call: Call, stage: StageName, cluster: string, queuedMs: number): HandlerSpan {
-    const remote = remoteSpan(call.review.traceparent, call.review.tracestate, call.hook.spanId);
+  start(request: Request, review: Review, queuedMs: number): HandlerSpan {
+    const remote = remoteSpan(request.traceparent, review.tracestate);
     const parent = remote ? trace.setSpanContext(ROOT_CONTEXT, remote) : ROOT_CONTEXT;
     const now = Date.now();
     const options = { kind: SpanKind.SERVER, startTime: now - queuedMs };
-    const span = this.#tracer.startSpan(`handle ${call.hook.name}`, options, parent);
+    const span = this.#tracer.startSpan(`handle ${request.hook}`, options, parent);
     if (span.isRecording()) {
       span.addEvent("queued", now);
       span.setAttributes({
-        "portcullis.hook": call.hook.name,
-        "portcullis.stage": stage,
-        "k8s.cluster.name": cluster,
+        "portcullis.hook": request.hook,
+        "portcullis.stage": request.stage,
+        "k8s.cluster.name": request.cluster,
         "portcullis.queue.duration": queuedMs / 1000,
-        "portcullis.call": Number(call.review.callId),
+        "portcullis.call": Number(review.callId),
       });
     }
     return new HandlerSpan(span, trace.setSpan(parent, span));
@@ -113,17 +124,18 @@ function wordOf(outcome: Outcome): string {
   }
 }
 
-const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/;
+/** parentOf is the traceparent of a call: that of its review may be shared by the calls of several hooks. Empty if it is none. */
+export function parentOf(traceparent: string, spanId: Uint8Array): string {
+  const [, trace, span, flags] = /^([0-9a-f]{2}-[0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/.exec(traceparent) ?? [];
+  return trace ? `${trace}-${spanId.length === 8 ? Buffer.from(spanId).toString("hex") : span}-${flags}` : "";
+}
 
-/** remoteSpan is the span of a call in the dispatcher. The traceparent of a review may hold calls of several hooks. */
-export function remoteSpan(traceparent: string, tracestate: string, spanId: Uint8Array): SpanContext | undefined {
-  const [, traceId, reviewSpan, flags] = TRACEPARENT.exec(traceparent) ?? [];
-  if (traceId === undefined || reviewSpan === undefined || flags === undefined) {
-    return undefined;
-  }
+/** remoteSpan is the span of a call in the dispatcher. */
+export function remoteSpan(traceparent: string, tracestate: string): SpanContext | undefined {
+  const [, traceId = "", spanId = "", flags = ""] = traceparent.split("-");
   const remote: SpanContext = {
     traceId,
-    spanId: spanId.length === 8 ? Buffer.from(spanId).toString("hex") : reviewSpan,
+    spanId,
     traceFlags: Number.parseInt(flags, 16) & TraceFlags.SAMPLED,
     isRemote: true,
     ...(tracestate === "" ? {} : { traceState: createTraceState(tracestate) }),

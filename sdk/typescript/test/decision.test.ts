@@ -14,13 +14,13 @@ import {
   HandlerError,
   Host,
   type Logger,
-  type StageName,
+  type Stage,
   silentLogger,
 } from "../src/index.js";
-import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+import { createRequest, FrameDispatcher } from "./support/dispatcher.js";
 import { randomNumbers } from "./support/random.js";
 
-const STAGES: readonly StageName[] = ["validate", "mutate", "initialize"];
+const STAGES: readonly Stage[] = ["validate", "mutate", "initialize"];
 
 /** untyped is deny as JavaScript calls it. */
 function untyped(message: unknown, options?: unknown): Denial {
@@ -195,11 +195,11 @@ suite("a denial stays one, whatever goes with it", () => {
 
   test("what it lacks is logged, once a second", async () => {
     const logged: unknown[] = [];
-    const log = (message: string, { hook, error }: Readonly<Record<string, unknown>>) =>
-      logged.push([message, hook, error]);
+    const log = ({ hook, err }: Readonly<Record<string, unknown>>, message: string) =>
+      logged.push([message, hook, err]);
     const logger: Logger = { debug() {}, info() {}, warn: log, error: log };
     const host = new Host({ name: "test", logger }).validate("v", () => untyped("no", { code: 200, warnings: [null] }));
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     for (let i = 0; i < 5; i++) {
       assert.equal((await mesh.review("v", createRequest({}))).status?.code, 403);
     }
@@ -212,7 +212,7 @@ suite("a denial stays one, whatever goes with it", () => {
       .validate("fails", () => {
         throw new Error("hunter2");
       });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     assert.equal((await mesh.review("denies", createRequest({}))).status?.message, "no");
     assert.equal((await mesh.ask("fails", createRequest({}))).outcome.case, "error");
   });
@@ -243,7 +243,7 @@ suite("a denial that is thrown", () => {
         .validate(`returns ${name}`, () => error as never);
     }
     host.initialize("returns", () => denied() as never);
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     for (const { name } of (await mesh.hello).hooks) {
       const { allowed, status } = await mesh.review(name, createRequest({ kind: "Pod" }));
       assert.deepEqual([allowed, status?.message, status?.code, status?.reason], [false, "no", 422, "Invalid"], name);
@@ -252,11 +252,11 @@ suite("a denial that is thrown", () => {
   });
 
   test("is a denial after the time of the call and after its cancellation", async () => {
-    const wait = async (_: unknown, { signal }: { signal: AbortSignal }) => {
+    const wait = async ({ signal }: { signal: AbortSignal }) => {
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
       throw new Denied("no");
     };
-    await using mesh = await FakeDispatcher.start(newHost().validate("v", wait).mutate("m", wait));
+    await using mesh = await FrameDispatcher.start(newHost().validate("v", wait).mutate("m", wait));
     const cancel = new AbortController();
     const cancelled = mesh.review("v", createRequest({}), { signal: cancel.signal });
     cancel.abort();
@@ -287,7 +287,7 @@ suite("a denial that is thrown", () => {
         throw error;
       });
     }
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     for (const [i] of errors.entries()) {
       assert.equal((await mesh.ask(`v${i}`, createRequest({}))).outcome.case, "error", String(i));
     }

@@ -5,7 +5,13 @@ import jsonpatch from "fast-json-patch";
 import type { Pod } from "kubernetes-types/core/v1.js";
 import { deferred } from "../src/deferred.js";
 import { AdmissionRequestSchema, Stage } from "../src/gen/portcullis/admission/v1/admission_pb.js";
-import { ReviewSchema, ReviewsSchema, type Verdict, WelcomeSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
+import {
+  ReviewSchema,
+  ReviewsSchema,
+  State,
+  type Verdict,
+  WelcomeSchema,
+} from "../src/gen/portcullis/host/v1/host_pb.js";
 import { IncomingSchema } from "../src/gen/portcullis/sdk/v1/frames_pb.js";
 import {
   allow,
@@ -20,11 +26,11 @@ import {
   type KubernetesObject,
   type Logger,
   patch,
-  Request,
-  State,
+  type Request,
   silentLogger,
 } from "../src/index.js";
-import { createRequest, deleteRequest, FakeDispatcher, updateRequest } from "../src/testing/index.js";
+import { newRequest } from "../src/testing/index.js";
+import { createRequest, FrameDispatcher, updateRequest } from "./support/dispatcher.js";
 import { FakeClock } from "./support/fake_clock.js";
 import { FakeStream } from "./support/fake_stream.js";
 
@@ -37,8 +43,8 @@ function newHost(options: Partial<HostOptions> = {}): Host {
 /** Lines collects what a host logs. */
 function lines(): { logger: Logger; logged: string[] } {
   const logged: string[] = [];
-  const log = (message: string, fields: Readonly<Record<string, unknown>>) => {
-    logged.push(`${message} ${fields.error ?? fields.state ?? ""}`);
+  const log = (fields: Readonly<Record<string, unknown>>, message: string) => {
+    logged.push(`${message} ${fields.err ?? fields.state ?? ""}`);
   };
   return { logged, logger: { debug() {}, info: log, warn: log, error: log } };
 }
@@ -55,7 +61,7 @@ suite("decisions", () => {
         ? deny("no", { code: 422, reason: "Invalid", causes: [{ field: "spec.hostNetwork", message: "false" }] })
         : allow({ warnings: ["careful"], audit: { seen: "yes" } }),
     );
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const denied = await mesh.review("v", createRequest({ ...pod, spec: { hostNetwork: true } }));
     assert.equal(denied.allowed, false);
     assert.equal(denied.status?.code, 422);
@@ -78,7 +84,7 @@ suite("decisions", () => {
       .mutate("same", (request) => change(request, () => {}))
       .mutate("replaced", (request) => difference(request, { kind: "Other" }, { warnings: ["other"] }))
       .mutate("by-hand", () => patch([{ op: "add", path: "/x", value: 1 }]));
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const changed = await mesh.review("m", createRequest(pod));
     assert.equal(changed.patchType, "JSONPatch");
     assert.deepEqual(patched(changed, pod), { ...pod, metadata: { ...pod.metadata, labels: { "a/b": "shop" } } });
@@ -95,7 +101,7 @@ suite("decisions", () => {
       const before = model(request.copyObject());
       return difference(request, { ...before, kind: "Other", by: new Date(0) }, { before, audit: { k: "v" } });
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const { patch: made, auditAnnotations } = await mesh.review("m", createRequest({ kind: "X", unknown: 1 }));
     assert.deepEqual(JSON.parse(new TextDecoder().decode(made)), [
       { op: "add", path: "/by", value: "1970-01-01T00:00:00.000Z" },
@@ -110,7 +116,7 @@ suite("decisions", () => {
       .mutate("leave", (request) => change(request, (x) => Object.assign(x, { n: 2 })))
       .mutate("write", (request) => change(request, (x) => Object.assign(x, { copy: [x.big] })))
       .mutate("own", (request) => change(request, (x) => Object.assign(x, { own: 2 ** 54 })));
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const { patch: left } = await mesh.review("leave", createRequest(object));
     assert.equal(new TextDecoder().decode(left), '[{"op":"replace","path":"/n","value":2}]');
     const { patch: own } = await mesh.review("own", createRequest(object));
@@ -121,7 +127,7 @@ suite("decisions", () => {
   });
 
   test("a lone surrogate does not fail the frame", async () => {
-    await using mesh = await FakeDispatcher.start(newHost().validate("v", () => deny("\ud800!")));
+    await using mesh = await FrameDispatcher.start(newHost().validate("v", () => deny("\ud800!")));
     assert.equal((await mesh.review("v", createRequest(pod))).status?.message, "\ufffd!");
   });
 });
@@ -131,7 +137,7 @@ suite("failures", () => {
     const host = newHost().validate("v", () => {
       throw thrown;
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     return (await mesh.ask("v", createRequest(pod))).outcome;
   };
   const cases: [string, unknown, string, boolean][] = [
@@ -200,7 +206,7 @@ suite("requests", () => {
       seen = request;
       return allow();
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const asked = updateRequest("{}", object);
     asked.dryRun = true;
     await mesh.review("v", asked, { call: { round: 1, configuration: "c" } });
@@ -225,7 +231,7 @@ suite("requests", () => {
   });
 
   test("without an object there is nothing to change", () => {
-    const request = new Request(deleteRequest(pod));
+    const request = newRequest({ oldObject: pod });
     assert.equal(request.object, undefined);
     assert.equal(request.rawObject, undefined);
     assert.deepEqual(
@@ -236,17 +242,17 @@ suite("requests", () => {
   });
 
   test("an object that is not JSON is a failure with a reason", () => {
-    assert.throws(() => new Request(createRequest("{")).object, new HandlerError("the object is not JSON"));
-    assert.throws(() => new Request(createRequest("1")).object, new HandlerError("the object is no JSON object"));
-    const yaml = createRequest("a: b");
-    yaml.object = { ...(yaml.object as NonNullable<typeof yaml.object>), contentType: "application/yaml" };
-    assert.throws(() => new Request(yaml).object, new HandlerError("the object is application/yaml, want JSON"));
+    assert.throws(() => newRequest({ object: "{" }).object, new HandlerError("the object is not JSON"));
+    assert.throws(() => newRequest({ object: "1" }).object, new HandlerError("the object is no JSON object"));
+    const yaml = newRequest({ object: "a: b" });
+    Object.assign(yaml.admission.object ?? {}, { contentType: "application/yaml" });
+    assert.throws(() => yaml.object, new HandlerError("the object is application/yaml, want JSON"));
   });
 
   test("a review of 1 MB comes in chunks", async () => {
     const large = JSON.stringify({ ...pod, data: "x".repeat(1_000_000) });
     const host = newHost().validate("v", (r) => allow({ audit: { bytes: String(r.rawObject?.length) } }));
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     assert.equal((await mesh.review("v", createRequest(large))).auditAnnotations.bytes, String(large.length));
   });
 });
@@ -254,7 +260,7 @@ suite("requests", () => {
 suite("time", () => {
   test("the signal aborts at the deadline and on cancel, with the usual reasons", async () => {
     const reasons: string[] = [];
-    const host = newHost().validate("v", (_, { signal, remainingMs }) => {
+    const host = newHost().validate("v", ({ signal, remainingMs }) => {
       assert.ok(remainingMs > 0);
       return new Promise<Decision>((_resolve, reject) => {
         signal.addEventListener("abort", () => {
@@ -265,7 +271,7 @@ suite("time", () => {
       });
     });
     const cancel = new AbortController();
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const cancelled = await mesh.ask("v", createRequest(pod), { signal: cancel.signal });
     const late = await mesh.ask("v", createRequest(pod), { remainingMs: 1000 });
     assert.deepEqual([cancelled.outcome.case, late.outcome.case], ["cancelled", "cancelled"]);
@@ -273,10 +279,10 @@ suite("time", () => {
   });
 
   test("a decision counts also when it is late", async () => {
-    const host = newHost().validate("v", (_, { signal }) => {
+    const host = newHost().validate("v", ({ signal }) => {
       return new Promise<Decision>((resolve) => signal.addEventListener("abort", () => resolve(allow())));
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     assert.equal((await mesh.ask("v", createRequest(pod), { remainingMs: 1000 })).outcome.case, "response");
   });
 
@@ -290,7 +296,7 @@ suite("time", () => {
       for (const until = performance.now() + 4; performance.now() < until; ) {}
       return allow();
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const call = { name: "v", stage: Stage.VALIDATE, remainingMs: 9000 };
     const reviews = Array.from({ length: 50 }, (_, i) => {
       return create(ReviewSchema, { callId: BigInt(i + 1000), hooks: [call], request: createRequest(pod) });
@@ -417,7 +423,7 @@ suite("capacity", () => {
     const clock = new FakeClock();
     const stream = new FakeStream();
     let reason: unknown;
-    const host = newHost({ clock }).validate("v", (_, { signal }) => {
+    const host = newHost({ clock }).validate("v", ({ signal }) => {
       return new Promise<Decision>((_resolve, reject) => {
         signal.addEventListener("abort", () => {
           reason = signal.reason;
@@ -480,7 +486,7 @@ suite("readiness", () => {
     void host.ready().then(() => {
       ready = true;
     });
-    await using mesh = await FakeDispatcher.start(host, {
+    await using mesh = await FrameDispatcher.start(host, {
       hooks: [
         { name: "a", stage: Stage.VALIDATE, state: State.IN_ROTATION },
         { name: "b", stage: Stage.MUTATE, state: State.NOT_AUTHORIZED, message: "no HookRoute" },
@@ -502,8 +508,11 @@ suite("readiness", () => {
     const [session] = host.status().sessions;
     assert.deepEqual([session?.dispatcher, session?.revision, session?.leaving], ["testing", "r2", false]);
     assert.deepEqual(
-      session?.hooks.map((h) => h.state),
-      [State.IN_ROTATION, State.IN_ROTATION],
+      session?.hooks.map((h) => [h.stage, h.state]),
+      [
+        ["validate", "in_rotation"],
+        ["mutate", "in_rotation"],
+      ],
     );
     assert.deepEqual(
       logged.filter((line) => line.startsWith("hook changed")),
@@ -544,7 +553,11 @@ suite("what a host refuses", () => {
   const cases: [string, () => unknown, RegExp][] = [
     ["a host without a name", () => newHost({ name: "" }), /options.name is empty/],
     ["an address without a port", () => newHost({ dispatchers: ["mesh"] }), /want host:port/],
-    ["a negative limit", () => newHost({ maxOutstanding: -1 }), /a limit is no whole number/],
+    ["a negative limit", () => newHost({ maxOutstanding: -1 }), /options.maxOutstanding is -1: want a whole number/],
+    ["a limit of 0", () => newHost({ drainTimeoutMs: 0 }), /options.drainTimeoutMs is 0: want a whole number/],
+    ["a text for a list", () => newHost({ clusters: "prod" as never }), /options.clusters is a text: want a list/],
+    ["a misspelt operation", () => newHost().validate("a", { remove: handler } as never), /create, update and delete/],
+    ["no operation", () => newHost().mutate("a", {}), /create, update and delete/],
     ["a hook without a name", () => newHost().validate("", handler), /is empty/],
     ["a hook twice", () => newHost().validate("a", handler).validate("a", handler), /registered twice to validate/],
   ];
@@ -556,7 +569,7 @@ suite("what a host refuses", () => {
 
   test("one hook may be both a validating and a mutating one, and none comes after the start", async () => {
     const host = newHost().validate("a", handler).mutate("a", handler);
-    await using _mesh = await FakeDispatcher.start(host);
+    await using _mesh = await FrameDispatcher.start(host);
     assert.throws(() => host.validate("b", handler), /after the host had started/);
   });
 

@@ -5,7 +5,7 @@ import { suite, test } from "node:test";
 import type { Pod } from "kubernetes-types/core/v1.js";
 import { Stage } from "../src/gen/portcullis/admission/v1/admission_pb.js";
 import { deny, HandlerError, Host, HostError, patch, silentLogger } from "../src/index.js";
-import { createRequest, deleteRequest, FakeDispatcher } from "../src/testing/index.js";
+import { createRequest, deleteRequest, FrameDispatcher } from "./support/dispatcher.js";
 
 const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "a", namespace: "shop" }, spec: { later: 1 } };
 
@@ -30,7 +30,7 @@ suite("initializers", () => {
       .initialize("same", (object) => object)
       .initialize("by-hand", () => patch('[{"op":"add","path":"/big","value":9007199254740993}]'))
       .initialize("custom", () => ({ kind: "Custom", allowed: false, message: "no denial" }));
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     assert.deepEqual(
       (await mesh.hello).hooks.map(({ name, stage }) => [name, stage]),
       ["async", "other", "same", "by-hand", "custom"].map((name) => [name, Stage.INITIALIZE]),
@@ -48,7 +48,7 @@ suite("initializers", () => {
       object.x = "forgotten";
       return deny("no", { code: 422, reason: "Invalid", causes: [{ field: "spec", message: "bad" }] });
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const { allowed, status, patch: none } = await mesh.review("i", createRequest(pod));
     assert.deepEqual(
       [allowed, status?.message, status?.code, status?.reason, none.length],
@@ -67,7 +67,7 @@ suite("initializers", () => {
       .initialize("secret", async () => {
         throw new Error("hunter2");
       });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     for (const [hook, message] of [
       ["nothing", "the initializer returned no object"],
       ["text", "the initializer returned no object"],
@@ -86,7 +86,7 @@ suite("initializers", () => {
       called = true;
       return object;
     });
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const { outcome } = await mesh.ask("i", deleteRequest(pod));
     assert.ok(outcome.case === "error");
     assert.equal(outcome.value.message, "the request has no object to be initialized: it creates none");
@@ -103,7 +103,7 @@ suite("initializers", () => {
       () => host.initialize("i", (object) => object),
       new HostError('hook "i" was registered twice to initialize'),
     );
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     assert.equal((await mesh.probe("i")).message, "the cache is empty");
   });
 
@@ -112,7 +112,7 @@ suite("initializers", () => {
     const block = /## Initializers.*?\n(host\.initialize<Pod>.*?)```/s.exec(readme)?.[1] ?? "";
     const host = newHost();
     new Function("host", "deny", block.replace("<Pod>", ""))(host, deny);
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const proxied = await mesh.review("sidecar.example.com", createRequest({ kind: "Pod", spec: { containers: [] } }));
     assert.match(text(proxied.patch), /"path":"\/spec\/containers\/0".*"name":"proxy"/);
     const refused = await mesh.review(

@@ -13,6 +13,7 @@ declare const host: Host;
 declare const judgeQuota: Handler;
 declare const cache: { filled(signal: AbortSignal): Promise<boolean> };
 declare function isFine(object: unknown): boolean;
+declare function newHost(): Host;
 `;
 
 suite("README.md", () => {

@@ -12,8 +12,8 @@ import {
   plaintext,
   tlsFiles,
 } from "../src/index.js";
-import { createRequest } from "../src/testing/index.js";
 import { Authority } from "./support/authority.js";
+import { createRequest } from "./support/dispatcher.js";
 import { GrpcDispatcher } from "./support/grpc_dispatcher.js";
 
 const pod = createRequest({ kind: "Pod" });
@@ -22,7 +22,7 @@ const pod = createRequest({ kind: "Pod" });
 function listen(): { logger: Logger; line: (pattern: RegExp) => Promise<string> } {
   const seen: string[] = [];
   const waiting: { pattern: RegExp; resolve: (line: string) => void }[] = [];
-  const log = (message: string, fields: Readonly<Record<string, unknown>>) => {
+  const log = (fields: Readonly<Record<string, unknown>>, message: string) => {
     const line = `${message} ${JSON.stringify(fields)}`;
     seen.push(line);
     for (const { pattern, resolve } of waiting) {
@@ -54,7 +54,7 @@ class Run implements AsyncDisposable {
     const { logger, line } = listen();
     this.line = line;
     this.host = new Host({ name: "test", tls: plaintext(), logger, ...options });
-    this.host.validate("v", (_, { signal }) => handler(signal));
+    this.host.validate("v", ({ signal }) => handler(signal));
     this.ended = this.host.run({ signal: this.stop.signal });
     this.ended.catch(() => {});
   }

@@ -10,8 +10,8 @@ import {
 } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { allow, Host, silentLogger } from "../src/index.js";
-import { remoteSpan } from "../src/telemetry.js";
-import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+import { parentOf, remoteSpan } from "../src/telemetry.js";
+import { createRequest, FrameDispatcher } from "./support/dispatcher.js";
 
 const spans = new InMemorySpanExporter();
 const readings = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
@@ -38,7 +38,7 @@ suite("telemetry", () => {
       return allow();
     });
     {
-      await using mesh = await FakeDispatcher.start(host);
+      await using mesh = await FrameDispatcher.start(host);
       await mesh.review("v", createRequest({ kind: "Pod" }), { traceparent, call: { spanId } });
       await mesh.ask("v", createRequest({ metadata: { name: "bad" } }), { traceparent });
     }
@@ -77,10 +77,29 @@ suite("telemetry", () => {
 
   test("a traceparent that is none, or names nothing, makes no parent", () => {
     const none = new Uint8Array();
-    assert.equal(remoteSpan("", "", none), undefined);
-    assert.equal(remoteSpan("00-zz-zz-01", "", none), undefined);
-    assert.equal(remoteSpan(`00-${"0".repeat(32)}-${CALL}-01`, "", none), undefined);
-    assert.equal(remoteSpan(traceparent, "a=b", none)?.traceState?.get("a"), "b");
-    assert.equal(remoteSpan(traceparent, "", spanId)?.spanId, CALL);
+    assert.equal(parentOf("", spanId), "");
+    assert.equal(parentOf("00-zz-zz-01", spanId), "");
+    assert.equal(parentOf(traceparent, none), traceparent);
+    assert.equal(parentOf(traceparent, spanId), `00-${TRACE}-${CALL}-01`);
+    assert.equal(remoteSpan("", ""), undefined);
+    assert.equal(remoteSpan(`00-${"0".repeat(32)}-${CALL}-01`, ""), undefined);
+    assert.equal(remoteSpan(traceparent, "a=b")?.traceState?.get("a"), "b");
+  });
+
+  test("options name other providers", async () => {
+    const own = new InMemorySpanExporter();
+    const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(own)] });
+    const seen: string[] = [];
+    const host = new Host({ name: "test", logger: silentLogger, tracerProvider }).validate("v", ({ traceparent }) => {
+      seen.push(traceparent);
+      throw new Error("hunter2");
+    });
+    {
+      await using mesh = await FrameDispatcher.start(host);
+      await mesh.ask("v", createRequest({}), { traceparent, call: { spanId } });
+    }
+    const [span] = own.getFinishedSpans();
+    assert.deepEqual(seen, [`00-${TRACE}-${CALL}-01`]);
+    assert.equal(span?.events.find(({ name }) => name === "exception")?.attributes?.["exception.message"], "hunter2");
   });
 });

@@ -9,17 +9,7 @@ import {
   type Verdict,
   VerdictSchema,
 } from "../src/gen/portcullis/host/v1/host_pb.js";
-import {
-  allow,
-  type Decision,
-  deny,
-  type Handler,
-  HandlerError,
-  Host,
-  Mode,
-  patch,
-  silentLogger,
-} from "../src/index.js";
+import { allow, type Decision, deny, type Handler, HandlerError, Host, patch, silentLogger } from "../src/index.js";
 import { FakeClock } from "./support/fake_clock.js";
 import { FakeStream } from "./support/fake_stream.js";
 
@@ -106,15 +96,15 @@ class Stage {
       instance: "imagepolicy-1",
       logger: silentLogger,
       clock: this.#clock,
-      maxOutstanding: step.maxOutstanding ?? 0,
-      drainTimeoutMs: step.drainTimeoutMs ?? 0,
+      ...(step.maxOutstanding ? { maxOutstanding: step.maxOutstanding } : {}),
+      ...(step.drainTimeoutMs ? { drainTimeoutMs: step.drainTimeoutMs } : {}),
     });
     for (const name of step.hooks ?? []) {
       const handler = this.#handler(name);
       if (name === "patch") {
         host.mutate(name, handler);
       } else if (name === "initialize") {
-        host.initialize(name, (_, request, context) => handler(request, context));
+        host.initialize(name, (_, request) => handler(request));
       } else if (name === "unready") {
         host.validate(name, handler, {
           ready() {
@@ -137,7 +127,7 @@ class Stage {
 
   /** What a hook does is in its name. */
   #handler(name: string): Handler {
-    return (request, { signal }) => {
+    return (request) => {
       switch (name) {
         case "allow":
         case "unready":
@@ -153,7 +143,7 @@ class Stage {
         case "name-configuration":
           return allow({ audit: { configuration: request.configuration } });
         case "name-mode":
-          return allow({ audit: { mode: `MODE_${Mode[request.mode]}` } });
+          return allow({ audit: { mode: `MODE_${request.mode.toUpperCase()}` } });
         case "fail":
           throw new Error("password is hunter2");
         case "fail-in-public":
@@ -167,7 +157,7 @@ class Stage {
         case "stubborn": // Answers when it is released, whatever its signal says.
           return this.#hold(name);
         case "wait": // Answers when it is released, and heeds its signal.
-          return this.#hold(name, signal);
+          return this.#hold(name, request.signal);
         default: // "say-nothing"
           return undefined as unknown as Decision;
       }

@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { suite, test } from "node:test";
 import { Piscina } from "piscina";
 import { Host, silentLogger } from "../src/index.js";
-import { createRequest, FakeDispatcher } from "../src/testing/index.js";
+import { createRequest, FrameDispatcher } from "./support/dispatcher.js";
 
 suite("worker threads", () => {
   test("the loop is free while a worker computes, and the signal ends it", async () => {
     const pool = new Piscina({ filename: new URL("./support/judge.js", import.meta.url).href, maxThreads: 1 });
-    const host = new Host({ name: "test", logger: silentLogger }).validate("v", (request, { signal }) =>
-      pool.run(Uint8Array.from(request.rawObject ?? []), { signal }),
+    const host = new Host({ name: "test", logger: silentLogger }).validate("v", (request) =>
+      pool.run(Uint8Array.from(request.rawObject ?? []), { signal: request.signal }),
     );
-    await using mesh = await FakeDispatcher.start(host);
+    await using mesh = await FrameDispatcher.start(host);
     const asked: string[] = [];
     const review = mesh.review("v", createRequest("{}")).then((r) => {
       asked.push("review");

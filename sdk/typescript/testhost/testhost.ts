@@ -1,5 +1,6 @@
 /** The test host of the conformance suite: sdk/conformance/README.md says what it is asked and what it answers. */
 
+import { Console } from "node:console";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -17,16 +18,15 @@ import {
   deny,
   difference,
   type Extras,
-  type HandlerContext,
   HandlerError,
   Host,
   type HostOptions,
   type KubernetesObject,
-  Mode,
   type Operation,
   patch,
   plaintext,
   type Request,
+  setLabel,
   type TLSFiles,
   tlsFiles,
 } from "../src/index.js";
@@ -105,9 +105,9 @@ function hold(name: string, signal: AbortSignal): Promise<void> {
   });
 }
 
-function handle(request: Request, context: HandlerContext): Promise<Decision> {
-  const remaining = Math.floor(context.remainingMs);
-  return follow(request, context, (script) =>
+function handle(request: Request): Promise<Decision> {
+  const remaining = Math.floor(request.remainingMs);
+  return follow(request, (script) =>
     decide(request, script, {
       ...(script.warnings ? { warnings: script.warnings } : {}),
       ...(script.audit ? { audit: script.audit } : {}),
@@ -117,14 +117,10 @@ function handle(request: Request, context: HandlerContext): Promise<Decision> {
 }
 
 /** An initializer does what the script says, as far as that is about the object. */
-function initialize(
-  object: KubernetesObject,
-  request: Request,
-  context: HandlerContext,
-): Promise<KubernetesObject | Decision> {
-  return follow(request, context, ({ patch: _, ...script }) => {
+function initialize(object: KubernetesObject, request: Request): Promise<KubernetesObject | Decision> {
+  return follow(request, ({ patch: _, ...script }) => {
     if (script.labels && !script.deny) {
-      object.metadata = { ...object.metadata, labels: { ...object.metadata?.labels, ...script.labels } };
+      label(object, script.labels);
       return object;
     }
     if (script.become && !script.deny) {
@@ -136,20 +132,20 @@ function initialize(
 }
 
 /** Waits as the script says, and answers. */
-async function follow<T>(request: Request, context: HandlerContext, answer: (script: Script) => T): Promise<T> {
+async function follow<T>(request: Request, answer: (script: Script) => T): Promise<T> {
   say({ event: "called", hook: request.hook });
   let cancelled = false;
   try {
     const script = ((request.object ?? request.oldObject)?.script ?? {}) as Script;
     try {
       if (script.hold !== undefined) {
-        await hold(script.hold, context.signal);
+        await hold(script.hold, request.signal);
       }
       if (script.waitMs !== undefined) {
-        await sleep(script.waitMs, undefined, { signal: context.signal });
+        await sleep(script.waitMs, undefined, { signal: request.signal });
       }
     } catch (error) {
-      cancelled = context.signal.aborted;
+      cancelled = request.signal.aborted;
       throw error;
     }
     if (script.blockMs !== undefined) {
@@ -173,13 +169,8 @@ function decide(request: Request, script: Script, extras: Extras): Decision {
     return patch(losslessPatch(request), extras);
   }
   if (script.labels) {
-    return change(
-      request,
-      (object) => {
-        object.metadata = { ...object.metadata, labels: { ...object.metadata?.labels, ...script.labels } };
-      },
-      extras,
-    );
+    const { labels } = script;
+    return change(request, (object) => label(object, labels), extras);
   }
   if (script.become) {
     return difference(request, script.become, extras);
@@ -196,6 +187,12 @@ function decide(request: Request, script: Script, extras: Extras): Decision {
   return allow(extras);
 }
 
+function label(object: KubernetesObject, labels: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(labels)) {
+    setLabel(object, name, value);
+  }
+}
+
 /** The patch of the script, with integers beyond 2^53 as they were written. */
 function losslessPatch(request: Request): string {
   const raw = new TextDecoder().decode(request.rawObject ?? request.rawOldObject);
@@ -207,7 +204,7 @@ function echo(request: Request, remaining: number): Record<string, string> {
   const span = trace.getActiveSpan() as Partial<ReadableSpan> | undefined;
   const parent = span?.parentSpanContext;
   return {
-    uid: request.admission.uid,
+    uid: request.uid,
     cluster: request.cluster,
     namespace: request.namespace,
     name: request.name,
@@ -215,7 +212,7 @@ function echo(request: Request, remaining: number): Record<string, string> {
     username: request.username,
     "dry-run": String(request.dryRun),
     round: String(request.round),
-    mode: `MODE_${Mode[request.mode]}`,
+    mode: `MODE_${request.mode.toUpperCase()}`,
     configuration: request.configuration,
     "object-sha256": digest(request.rawObject),
     "old-object-sha256": digest(request.rawOldObject),
@@ -228,10 +225,12 @@ function digest(raw: Uint8Array | undefined): string {
   return raw ? createHash("sha256").update(raw).digest("hex") : "";
 }
 
-/** Without the members that mean the default. */
+/** A 0 means the default, and logs go to standard error. */
 function hostOptions(): HostOptions {
   const { tls, validate: _v, mutate: _m, initialize: _i, speculate: _s, unready: _u, ...rest } = config;
-  return { ...rest, tls: tls ? tlsFiles(tls) : plaintext() };
+  const options = Object.entries(rest).filter(([, value]) => value !== 0);
+  const logger = { ...new Console(process.stderr), debug() {} };
+  return { ...(Object.fromEntries(options) as typeof rest), tls: tls ? tlsFiles(tls) : plaintext(), logger };
 }
 
 function newHost(): Host {
@@ -243,7 +242,7 @@ function newHost(): Host {
     host.mutate(name, handle, optionsOf(name));
   }
   for (const name of config.initialize) {
-    host.initialize(name, (object, request, context) => initialize(object, request, context), optionsOf(name));
+    host.initialize(name, initialize, optionsOf(name));
   }
   return host;
 }

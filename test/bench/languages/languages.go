@@ -16,6 +16,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
 
+// node is the Node.js that the check of the SDK has tested it with.
+const node = ".tmp/sdk-typescript/bin/node"
+
 // commands are how the programs of a language start, from the root of the repository. Names with a slash are files in it.
 func commands(language string) map[report.Contender][]string {
 	switch language {
@@ -30,8 +33,8 @@ func commands(language string) map[report.Contender][]string {
 		}
 	case "typescript":
 		return map[report.Contender][]string{
-			report.Host:      {"node", "examples/imagepolicy-typescript/dist/src/main.js"},
-			report.Framework: {"node", ".tmp/bench/typescript/webhook.js"},
+			report.Host:      {node, "examples/imagepolicy-typescript/dist/src/main.js"},
+			report.Framework: {node, ".tmp/bench/typescript/webhook.js"},
 		}
 	case "java":
 		return map[report.Contender][]string{

@@ -4,6 +4,7 @@
  * @packageDocumentation
  */
 
-export { FakeDispatcher } from "./dispatcher.js";
-export { createRequest, deleteRequest, type TestObject, updateRequest } from "./requests.js";
-export { type AskOptions, FakeSession, PATIENCE } from "./session.js";
+export { type Case, checkCase, type Expected, readCases, runCases, type TestFunction } from "./cases.js";
+export { FakeDispatcher, type OfferedHook, type ReviewOptions } from "./dispatcher.js";
+export { newRequest, type TestObject, type TestRequest } from "./requests.js";
+export type { Verdict } from "./verdict.js";

@@ -5,57 +5,87 @@ import {
   type Object$,
   ObjectSchema,
 } from "../gen/portcullis/admission/v1/admission_pb.js";
+import { type CallInfo, type KubernetesObject, type OperationName, Request, type Resource } from "../request.js";
 
 /** An object as a test writes it: in JSON, or as a value. */
 export type TestObject = string | object;
 
-/**
- * createRequest is a request that creates an object. Kind, name and namespace are the object's; the resource is the usual plural of
- * its kind. Change what the hook looks at besides.
- */
-export function createRequest(object: TestObject): AdmissionRequest {
-  return request("CREATE", object, undefined);
+/** A request as a test writes it. Kind, name and namespace are those of the object. */
+export interface TestRequest {
+  /** CREATE if absent; UPDATE with both objects, and DELETE with the old one alone. */
+  readonly operation?: OperationName;
+  /** The object after the operation. */
+  readonly object?: TestObject;
+  /** The object before the operation. */
+  readonly oldObject?: TestObject;
+  /** Name of the object, if it is not in the object. */
+  readonly name?: string;
+  /** Namespace of the object, if it is not in the object. */
+  readonly namespace?: string;
+  /** Who asks: `testing`, of the group `system:authenticated`, if absent. */
+  readonly user?: {
+    readonly name?: string;
+    readonly groups?: readonly string[];
+    readonly uid?: string;
+    readonly extra?: Readonly<Record<string, readonly string[]>>;
+  };
+  /** Resource that is asked for; the usual plural of the kind if absent. */
+  readonly resource?: Resource;
+  /** Part of the resource, for example `status`. */
+  readonly subresource?: string;
+  /** Options of the operation. */
+  readonly options?: object;
+  /** Whether nothing will be stored. */
+  readonly dryRun?: boolean;
 }
 
-/** updateRequest changes an object, see {@link createRequest}. */
-export function updateRequest(old: TestObject, object: TestObject): AdmissionRequest {
-  return request("UPDATE", object, old);
+/** newRequest is a request to call a handler with, without a host. `call` says what is not in the request, its time included. */
+export function newRequest<T extends object = KubernetesObject>(
+  request: TestRequest,
+  call: Partial<CallInfo> & { signal?: AbortSignal; remainingMs?: number } = {},
+): Request<T> {
+  const admission = admissionOf(request);
+  const { signal = new AbortController().signal, remainingMs = 10_000, ...rest } = call;
+  const info: CallInfo = {
+    hook: "",
+    configuration: "",
+    stage: "validate",
+    round: 0,
+    mode: "decide",
+    traceparent: "",
+    ...rest,
+  };
+  return new Request<T>(() => admission, info, { signal, remainingMs });
 }
 
-/** deleteRequest deletes an object, see {@link createRequest}. */
-export function deleteRequest(old: TestObject): AdmissionRequest {
-  return request("DELETE", undefined, old);
-}
-
-function request(operation: string, object: TestObject | undefined, old: TestObject | undefined): AdmissionRequest {
-  const { apiVersion = "", kind = "", metadata = {} } = head(object ?? old ?? {});
+/** admissionOf is a request as the mesh sends it. */
+export function admissionOf({ object, oldObject, user = {}, ...r }: TestRequest): AdmissionRequest {
+  const { apiVersion = "", kind = "", metadata = {} } = head(object ?? oldObject);
   const slash = apiVersion.indexOf("/");
-  const group = slash < 0 ? "" : apiVersion.slice(0, slash);
-  const version = apiVersion.slice(slash + 1);
+  const type = { group: apiVersion.slice(0, Math.max(0, slash)), version: apiVersion.slice(slash + 1) };
+  const { name = "testing", groups = ["system:authenticated"], uid = "", extra = {} } = user;
+  const items = Object.entries(extra).map(([key, items]) => [key, { items: [...items] }]);
   return create(AdmissionRequestSchema, {
     uid: "705ab4f5-6393-11e8-b7cc-42010a800002",
     cluster: "testing",
-    operation,
-    kind: { group, version, kind },
-    resource: { group, version, resource: plural(kind) },
-    name: metadata.name ?? "",
-    namespace: metadata.namespace ?? "",
-    userInfo: { username: "testing", groups: ["system:authenticated"] },
+    operation: r.operation ?? (oldObject === undefined ? "CREATE" : object === undefined ? "DELETE" : "UPDATE"),
+    kind: { ...type, kind },
+    resource: r.resource ?? { ...type, resource: plural(kind) },
+    subResource: r.subresource ?? "",
+    name: r.name ?? metadata.name ?? "",
+    namespace: r.namespace ?? metadata.namespace ?? "",
+    userInfo: { username: name, groups: [...groups], uid, extra: Object.fromEntries(items) },
+    dryRun: r.dryRun ?? false,
     ...(object === undefined ? {} : { object: raw(object) }),
-    ...(old === undefined ? {} : { oldObject: raw(old) }),
+    ...(oldObject === undefined ? {} : { oldObject: raw(oldObject) }),
+    ...(r.options === undefined ? {} : { options: raw(r.options) }),
   });
 }
 
-interface Head {
-  apiVersion?: string;
-  kind?: string;
-  metadata?: { name?: string; namespace?: string };
-}
-
 /** An object that cannot be read has no head: hosts must bear that as well. */
-function head(object: TestObject): Head {
+function head(object: TestObject = {}): KubernetesObject {
   try {
-    return typeof object === "string" ? (JSON.parse(object) as Head) : (object as Head);
+    return typeof object === "string" ? JSON.parse(object) : object;
   } catch {
     return {};
   }
@@ -69,8 +99,5 @@ function raw(object: TestObject): Object$ {
 /** How resources are named after kinds, irregular ones aside. */
 function plural(kind: string): string {
   const k = kind.toLowerCase();
-  if (k.endsWith("s")) {
-    return `${k}es`;
-  }
-  return k.endsWith("y") ? `${k.slice(0, -1)}ies` : k === "" ? "" : `${k}s`;
+  return k === "" ? "" : k.endsWith("s") ? `${k}es` : k.endsWith("y") ? `${k.slice(0, -1)}ies` : `${k}s`;
 }

@@ -11,8 +11,8 @@ import {
   HostService,
   type WelcomeSchema,
 } from "../../src/gen/portcullis/host/v1/host_pb.js";
-import { FakeSession, patient } from "../../src/testing/session.js";
 import type { Identity } from "./authority.js";
+import { FakeSession, patient } from "./fake_session.js";
 
 /** A session over gRPC. */
 export class GrpcSession extends FakeSession {

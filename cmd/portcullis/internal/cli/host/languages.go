@@ -82,7 +82,7 @@ func rustMutates() []cut {
 
 func typescriptMutates() []cut {
 	return []cut{
-		{"policy.ts", `allow, change, `, "allow, "},
+		{"policy.ts", `  (change|label|setLabel|type Request),\n`, ""},
 		{"policy.ts", `\n\s+\.mutate<Pod>\(.*\);`, ";"},
 		{"policy.ts", `(?s)\n/\*\* Labels a Pod .*$`, ""},
 		{"policy.test.ts", `(?s)\ntest\("The mesh may ask .*$`, ""},

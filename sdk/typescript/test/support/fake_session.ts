@@ -1,6 +1,6 @@
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { type Deferred, deferred } from "../deferred.js";
-import type { AdmissionRequest, AdmissionResponse, Stage } from "../gen/portcullis/admission/v1/admission_pb.js";
+import { type Deferred, deferred } from "../../src/deferred.js";
+import type { AdmissionRequest, AdmissionResponse, Stage } from "../../src/gen/portcullis/admission/v1/admission_pb.js";
 import {
   type ConnectRequest,
   type ConnectResponse,
@@ -13,7 +13,7 @@ import {
   State,
   type Verdict,
   WelcomeSchema,
-} from "../gen/portcullis/host/v1/host_pb.js";
+} from "../../src/gen/portcullis/host/v1/host_pb.js";
 
 /** How long a host may take for an answer, in milliseconds. */
 export const PATIENCE = 10_000;
