@@ -7,7 +7,7 @@ import type { DispatcherDrain, HookState, Welcome } from "./gen/portcullis/host/
 import { BACKOFF_MAX, BACKOFF_MIN, RESOLVE_INTERVAL } from "./limits.js";
 import type { Logger } from "./logger.js";
 import { Session, type SessionListener, type SessionParts } from "./session.js";
-import type { Security } from "./tls.js";
+import { explain, type Security } from "./tls.js";
 import { dial } from "./transport.js";
 
 /** What a manager needs of a host. */
@@ -141,7 +141,7 @@ class DispatcherLoop implements SessionListener {
       } catch (e) {
         error = e;
       }
-      this.#report(at.address, error, stop.aborted);
+      await this.#report(at.address, error, stop.aborted);
       this.#manager.change((plan) => plan.ended(key));
       wait = backoffDelay(this.#attempts, Math.random());
       this.#attempts++;
@@ -164,8 +164,9 @@ class DispatcherLoop implements SessionListener {
   }
 
   /** Logs the end of a session; of equal failures in a row, the first. */
-  #report(address: string, error: unknown, stopped: boolean): void {
-    const message = error === undefined ? "" : messageOf(error);
+  async #report(address: string, error: unknown, stopped: boolean): Promise<void> {
+    const refused = error !== undefined && !this.#accepted && !stopped;
+    const message = refused ? await explain(this.#manager.options.tls, error) : messageOf(error ?? "");
     if (error instanceof CutOffError) {
       this.#manager.cutOff(error);
       this.#logger.warn({ address, error: message }, "session drained in part");

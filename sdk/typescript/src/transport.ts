@@ -46,6 +46,10 @@ export async function dial(
   signal: AbortSignal,
 ): Promise<Connection> {
   const [socket, scheme] = await connected(security, at, signal);
+  let lost: Error | undefined; // Why the connection was: a dispatcher may refuse the host after the handshake.
+  socket.on("error", (error) => {
+    lost = error;
+  });
   const session = connectHTTP2(`${scheme}://${at.address}`, {
     createConnection: () => socket,
     settings: { enablePush: false, initialWindowSize: WINDOW },
@@ -55,7 +59,7 @@ export async function dial(
   session.setLocalWindowSize(WINDOW);
   const limit = Math.max(maxFrameBytes, MAX_WIRE_BYTES) + FRAME_HEAD;
   return {
-    open: (events) => new Http2Stream(session, at.serverName, limit, events),
+    open: (events) => new Http2Stream(session, at.serverName, limit, () => lost, events),
     close: () => session.destroy(),
   };
 }
@@ -82,7 +86,9 @@ async function connected(security: Security, at: Endpoint, signal: AbortSignal):
     await once(socket, options ? "secureConnect" : "connect", { signal: patience });
   } catch (error) {
     socket.destroy();
-    throw error;
+    throw "authorizationError" in socket && socket.authorizationError
+      ? new HostError(`this host refused the dispatcher: ${messageOf(error)}`, { cause: error })
+      : error;
   }
   socket.setNoDelay(true);
   return [socket, options ? "https" : "http"];
@@ -93,13 +99,21 @@ class Http2Stream implements Stream {
   readonly #session: ClientHttp2Session;
   readonly #stream: ClientHttp2Stream;
   readonly #splitter: Splitter;
+  readonly #lost: () => Error | undefined;
   #events: StreamEvents | undefined;
   #status: IncomingHttpHeaders | undefined; // With grpc-status.
   #error: Error | undefined;
   #paused = false;
 
-  constructor(session: ClientHttp2Session, authority: string, limit: number, events: StreamEvents) {
+  constructor(
+    session: ClientHttp2Session,
+    authority: string,
+    limit: number,
+    lost: () => Error | undefined,
+    events: StreamEvents,
+  ) {
     this.#session = session;
+    this.#lost = lost;
     this.#events = events;
     this.#splitter = new Splitter(limit);
     this.#stream = session.request({
@@ -185,7 +199,7 @@ class Http2Stream implements Stream {
     if (code === OK) {
       this.#end();
     } else if (Number.isNaN(code)) {
-      this.#end(this.#error ?? new HostError("the connection was lost"));
+      this.#end(this.#lost() ?? this.#error ?? new HostError("the connection was lost"));
     } else {
       this.#end(new HostError(statusText(code, String(this.#status?.["grpc-message"] ?? ""))));
     }

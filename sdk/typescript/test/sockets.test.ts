@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
 import { suite, test } from "node:test";
+import { createServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
+import * as x509 from "@peculiar/x509";
 import { deferred } from "../src/deferred.js";
 import {
   allow,
@@ -11,6 +14,7 @@ import {
   type Logger,
   plaintext,
   tlsFiles,
+  tlsOptions,
 } from "../src/index.js";
 import { Authority } from "./support/authority.js";
 import { createRequest } from "./support/dispatcher.js";
@@ -91,11 +95,69 @@ suite("over TLS", () => {
       dispatchers: [named.address, foreign.address],
       tls: tlsFiles(authority.write(client)),
     });
-    assert.match(await run.line(new RegExp(`no session.*${named.port}`)), /altnames/);
+    assert.match(
+      await run.line(new RegExp(`no session.*${named.port}`)),
+      /this host refused the dispatcher: Hostname.*altnames/,
+    );
     assert.match(
       await run.line(new RegExp(`no session.*${foreign.port}`)),
-      /self-signed|unable to verify|signature failure/,
+      /this host refused the dispatcher: .*(self-signed|unable to verify|signature failure)/,
     );
+  });
+
+  suite("the log says who refused whom, and why", () => {
+    const HOUR = 3_600_000;
+    const soon = new Date(Date.now() + HOUR);
+    const ago = new Date(Date.now() - HOUR);
+    const url = new x509.SubjectAlternativeNameExtension([{ type: "url", value: "spiffe://mesh/host" }]);
+    const forServers = new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]);
+    const cases: [string, object, RegExp][] = [
+      ["expired", { notBefore: new Date(0), notAfter: ago }, /the certificate of this host ended at /],
+      ["not yet valid", { notBefore: soon, notAfter: new Date(Date.now() + 2 * HOUR) }, /is not valid before /],
+      [
+        "of no usage",
+        { extensions: [url, forServers] },
+        /the certificate of this host is for servers, not for clients/,
+      ],
+      ["of no identity", { extensions: [] }, /the certificate of this host has no identity/],
+    ];
+    for (const [name, more, message] of cases) {
+      test(`a certificate ${name}`, async () => {
+        const authority = await Authority.create();
+        const own = await authority.issue("url", "spiffe://mesh/host", more);
+        await using run = new Run({
+          dispatchers: ["127.0.0.1:1"],
+          tls: tlsOptions(() => ({ ...own, ca: authority.ca })),
+        });
+        assert.match(await run.line(/no session/), message);
+      });
+    }
+
+    test("a key of another certificate", async () => {
+      const authority = await Authority.create();
+      const [{ cert }, { key }] = await Promise.all([authority.issue("url", "a:b"), authority.issue("url", "a:b")]);
+      await using run = new Run({
+        dispatchers: ["127.0.0.1:1"],
+        tls: tlsOptions(() => ({ cert, key, ca: authority.ca })),
+      });
+      assert.match(await run.line(/no session/), /the key of this host is not that of its certificate/);
+    });
+
+    test("an alert", async () => {
+      const authority = await Authority.create();
+      const server = createServer({ ...(await authority.issue("ip", "127.0.0.1")), maxVersion: "TLSv1.2" });
+      const listening = deferred();
+      server.listen(0, "127.0.0.1", () => listening.resolve());
+      await listening.promise;
+      const { port } = server.address() as AddressInfo;
+      const own = await authority.issue("url", "spiffe://mesh/host");
+      {
+        const tls = tlsOptions(() => ({ ...own, ca: authority.ca }));
+        await using run = new Run({ dispatchers: [`127.0.0.1:${port}`], tls });
+        assert.match(await run.line(/no session/), /the dispatcher refused this host: .*alert/);
+      }
+      server.close();
+    });
   });
 
   test("the files are read anew at each dial", async () => {

@@ -44,7 +44,11 @@ export class Authority {
   }
 
   /** issue makes a certificate whose only name is `name`, of a type: `dns`, `ip` or `url`. */
-  async issue(type: "dns" | "ip" | "url", name: string): Promise<Identity> {
+  async issue(
+    type: "dns" | "ip" | "url",
+    name: string,
+    more: Partial<x509.X509CertificateCreateParams> = {},
+  ): Promise<Identity> {
     const keys = await newKeys();
     const certificate = await x509.X509CertificateGenerator.create({
       issuer: this.#certificate.subject,
@@ -53,6 +57,7 @@ export class Authority {
       signingAlgorithm: ALGORITHM,
       notAfter: new Date(Date.now() + HOUR),
       extensions: [new x509.SubjectAlternativeNameExtension([{ type, value: name }])],
+      ...more,
     });
     const key = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
     return { cert: certificate.toString("pem"), key: x509.PemConverter.encode(key, "PRIVATE KEY") };
