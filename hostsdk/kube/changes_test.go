@@ -156,3 +156,45 @@ func patched(t *testing.T, object string, patch []byte) string {
 	}
 	return string(changed)
 }
+
+// FuzzDocument: a document that is split holds what encoding/json decodes.
+func FuzzDocument(f *testing.F) {
+	for _, text := range []string{
+		" { \"a\" : [ 1 , 2.50 , -1e9 , true , false , null , \"x\" ] }\n", `[]`, `{}`, `"a"`, "7 ", `null`, `[[],{},[{}],{"a":[]}]`,
+		`{"a":1,"a":{"b":2}}`, `{"\u0061\"\\/":"\ud83d\ude00\ud800","}":"]","{":"["}`, "{\"\xff\xff\":\"\xfe\xfe\"}", `[{"a":"\\"},"\\\"",3]`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := read([]byte(text))
+		if valid := json.Valid([]byte(text)); (err == nil) != valid {
+			t.Fatalf("read: %v, JSON: %t", err, valid)
+		}
+		if err == nil {
+			if diff := gocmp.Diff(untyped(t, text), valueOf(t, d)); diff != "" {
+				t.Errorf("encoding/json (-) and document (+):\n%s", diff)
+			}
+		}
+	})
+}
+
+// valueOf splits a document to its leaves.
+func valueOf(t *testing.T, d *document) any {
+	t.Helper()
+	switch {
+	case d.isObject():
+		members := map[string]any{}
+		for name, member := range d.object() {
+			members[name] = valueOf(t, member)
+		}
+		return members
+	case d.isList():
+		items := []any{}
+		for _, item := range d.list() {
+			items = append(items, valueOf(t, item))
+		}
+		return items
+	default:
+		return untyped(t, string(d.text))
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // document is a JSON value. A value that was read is split into its members or items on first use: members that a change leaves alone
@@ -103,8 +104,8 @@ func equal(a, b *document) bool {
 
 // unquoted returns the text of a JSON string.
 func unquoted(quoted []byte) string {
-	if inside := quoted[1 : len(quoted)-1]; !bytes.ContainsRune(inside, '\\') {
-		return string(bytes.ToValidUTF8(inside, []byte("\uFFFD"))) // as encoding/json reads it
+	if inside := quoted[1 : len(quoted)-1]; utf8.Valid(inside) && bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside)
 	}
 	var text string
 	_ = json.Unmarshal(quoted, &text) // It is valid.
