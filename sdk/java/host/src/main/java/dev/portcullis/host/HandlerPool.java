@@ -160,16 +160,24 @@ final class HandlerPool {
       Request request = new Request(invocation.call(), invocation.review().getRequest(), codec);
       Call call = RunningCall.of(invocation, clock, callbacks);
       Handler handler = invocation.hook().handler();
-      Response response =
-          Context.current().with(span).wrap(() -> handler.handle(call, request)).call();
-      Verdict.Builder outcome =
-          Outcomes.returned(response, request.stage(), invocation.isStopped());
-      return new Ended(outcome, outcome.hasResponse() ? response.leftOut() : "", null);
+      return returned(
+          Context.current().with(span).wrap(() -> handler.handle(call, request)).call(),
+          invocation);
     } catch (Throwable t) {
-      return new Ended(Outcomes.threw(t, invocation.isStopped()), "", t);
+      Response denial = Outcomes.denial(t);
+      return denial == null
+          ? new Ended(Outcomes.threw(t, invocation.isStopped()), "", t)
+          : returned(denial, invocation);
     } finally {
       invocation.finish();
     }
+  }
+
+  private static Ended returned(@Nullable Response response, Invocation invocation) {
+    Verdict.Builder outcome =
+        Outcomes.returned(response, invocation.hook().id().stage(), invocation.isStopped());
+    return new Ended(
+        outcome, response != null && outcome.hasResponse() ? response.leftOut() : "", null);
   }
 
   private Verdict.Builder refused(Invocation invocation, String reason) {

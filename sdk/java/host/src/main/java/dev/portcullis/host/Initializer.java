@@ -2,8 +2,6 @@ package dev.portcullis.host;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import com.google.protobuf.ByteString;
-import java.io.IOException;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -23,7 +21,7 @@ public interface Initializer<T> {
    * @param request which creates the object; it names the creator
    * @param object the initializer's own, which it may change and return
    * @return the object as it should be created
-   * @throws RefusedException if the object must not be created
+   * @throws DeniedException if the object must not be created
    * @throws HandlerException to say in public why the object cannot be completed; failurePolicy
    *     decides then
    * @throws Exception any other exception, as that of a {@link Handler}
@@ -42,13 +40,9 @@ public interface Initializer<T> {
   static <T> Handler of(Class<T> type, Initializer<T> initializer) {
     return (call, request) -> {
       T object = present(request.object(type));
-      JsonNode before = tree(request, object);
-      try {
-        T initialized = returned(initializer.initialize(call, request, object));
-        return Response.difference(before, tree(request, initialized));
-      } catch (RefusedException e) {
-        return e.response();
-      }
+      JsonNode before = request.encode(object);
+      T initialized = returned(initializer.initialize(call, request, object));
+      return Response.change(request, before, request.encode(initialized));
     };
   }
 
@@ -60,13 +54,8 @@ public interface Initializer<T> {
    */
   static Handler ofTree(Initializer<ObjectNode> initializer) {
     return (call, request) -> {
-      ObjectNode before = present(request.object() instanceof ObjectNode tree ? tree : null);
-      try {
-        return Response.difference(
-            before, returned(initializer.initialize(call, request, before.deepCopy())));
-      } catch (RefusedException e) {
-        return e.response();
-      }
+      ObjectNode object = present(request.object() instanceof ObjectNode tree ? tree : null);
+      return Response.difference(request, returned(initializer.initialize(call, request, object)));
     };
   }
 
@@ -82,10 +71,5 @@ public interface Initializer<T> {
       throw new HandlerException("the initializer returned no object");
     }
     return initialized;
-  }
-
-  private static JsonNode tree(Request request, Object object) throws IOException {
-    ByteString encoded = request.codec().encode(object);
-    return Json.read(encoded);
   }
 }

@@ -105,14 +105,8 @@ final class Limits {
   /** Window of HTTP/2: a review of usual size never waits for it to be opened. */
   static final int WINDOW_BYTES = 4 << 20;
 
-  /** Largest list of staged objects, which has those of all clusters. */
-  static final int MAX_LIST_BYTES = 256 << 20;
-
-  /**
-   * How long a connection for staged objects is silent before it is checked, and then how long the
-   * answer may take. Dispatchers allow 5 s or more.
-   */
-  static final long KEEPALIVE = TimeUnit.SECONDS.toNanos(10);
+  /** How many warnings, annotations and causes of a verdict a dispatcher takes. */
+  static final int MAX_DECORATION = 4096;
 
   private Limits() {}
 }

@@ -18,6 +18,7 @@ import org.jspecify.annotations.Nullable;
  * <pre>
  * handler                           outcome
  * returned a response               response, also after the end of the call
+ * threw a DeniedException           its denial, likewise; also as a cause
  * threw an Error                    error, panicked
  * threw otherwise, the call ended   cancelled
  * threw otherwise                   error: the text of a HandlerException, else "handler failed"
@@ -67,7 +68,18 @@ final class Outcomes {
     return message;
   }
 
-  /** The outcome of a handler that has thrown. */
+  /** The denial in a chain of causes; null if there is none. */
+  static @Nullable Response denial(Throwable thrown) {
+    Set<Throwable> seen = new HashSet<>(); // A chain of causes may be a circle.
+    for (Throwable t = thrown; t != null && seen.add(t); t = t.getCause()) {
+      if (t instanceof DeniedException denied) {
+        return denied.response();
+      }
+    }
+    return null;
+  }
+
+  /** The outcome of a handler that has thrown, and not to deny. */
   static Verdict.Builder threw(Throwable thrown, boolean callEnded) {
     HandlerError.Builder error = HandlerError.newBuilder();
     if (thrown instanceof Error) {

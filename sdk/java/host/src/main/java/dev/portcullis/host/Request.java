@@ -221,9 +221,18 @@ public final class Request {
     return decode(rawOldObject(), type);
   }
 
-  /** What decodes and encodes the objects of the host. */
-  Codec codec() {
-    return codec;
+  /** The object as a new tree. */
+  JsonNode tree() {
+    return tree(rawObject());
+  }
+
+  /** An object of a type as a tree, by the codec of the host. */
+  JsonNode encode(Object typed) {
+    try {
+      return Json.read(codec.encode(typed));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
   }
 
   private static JsonNode tree(@Nullable ByteString raw) {

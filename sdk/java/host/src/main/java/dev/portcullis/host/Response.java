@@ -6,9 +6,7 @@ import com.google.protobuf.ByteString;
 import dev.portcullis.admission.v1.AdmissionResponse;
 import dev.portcullis.admission.v1.Status;
 import dev.portcullis.admission.v1.StatusCause;
-import io.fabric8.zjsonpatch.DiffFlags;
-import io.fabric8.zjsonpatch.JsonDiff;
-import java.util.EnumSet;
+import java.io.UncheckedIOException;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.function.Consumer;
@@ -31,12 +29,6 @@ public final class Response {
   private static final int LEAST = 400;
 
   private static final int GREATEST = 599;
-
-  /**
-   * Patches say what is there afterwards; they do not depend on what is elsewhere in the object.
-   */
-  private static final EnumSet<DiffFlags> FLAGS =
-      EnumSet.of(DiffFlags.OMIT_COPY_OPERATION, DiffFlags.OMIT_MOVE_OPERATION);
 
   private final AdmissionResponse message;
   private final Set<String> leftOut; // names of what was given and cannot be sent
@@ -100,32 +92,59 @@ public final class Response {
   }
 
   /**
-   * The write may go on, and the object is changed from one document to another. Mutating hooks
-   * only. For typed models write both as trees by the same mapper.
+   * The write may go on, and the object becomes another document. Mutating hooks only. Members that
+   * the document lacks are removed: a typed model, which may not know all, takes {@link
+   * #change(Request, Class, Consumer)}.
    *
-   * @param before the object of the request, or the part of it that the handler knows
-   * @param after the same as it should be
-   * @return the verdict; an allowing one if the documents are equal
+   * @param request the request
+   * @param object the object as it should be, for example {@link Request#object()} after a change
+   * @return the verdict; an allowing one if nothing was changed, or the request has no object
    */
-  public static Response difference(JsonNode before, JsonNode after) {
-    return patch(JsonDiff.asJson(before, after, FLAGS));
+  public static Response difference(Request request, JsonNode object) {
+    JsonNode raw = request.tree();
+    return raw.isMissingNode() ? ALLOW : patch(Changes.difference(raw, object));
   }
 
   /**
-   * The write may go on, and the object is changed. Mutating hooks only. The patch is the
-   * difference between the object before and after the change.
+   * The write may go on, and the object is changed. Mutating hooks only.
    *
-   * @param request the request, whose {@link Request#object()} does not change
-   * @param change changes a copy of the object
+   * @param request the request
+   * @param edit changes a copy of the object
    * @return the verdict; an allowing one if nothing was changed, or the request has no object
    */
-  public static Response change(Request request, Consumer<ObjectNode> change) {
-    if (!(request.object() instanceof ObjectNode before)) {
+  public static Response change(Request request, Consumer<ObjectNode> edit) {
+    if (!(request.tree() instanceof ObjectNode object)) {
       return ALLOW;
     }
-    ObjectNode after = before.deepCopy();
-    change.accept(after);
-    return difference(before, after);
+    edit.accept(object);
+    return difference(request, object);
+  }
+
+  /**
+   * The write may go on, and the object is changed. Mutating hooks only. The {@link Codec} of the
+   * host decodes and encodes; members that the type does not know stay as they are.
+   *
+   * @param <T> the type
+   * @param request the request
+   * @param type for example the {@code Pod} of fabric8
+   * @param edit changes a copy of the object
+   * @return the verdict; an allowing one if nothing was changed, or the request has no object
+   * @throws UncheckedIOException if the object does not fit the type
+   */
+  public static <T> Response change(Request request, Class<T> type, Consumer<T> edit) {
+    T object = request.object(type);
+    if (object == null) {
+      return ALLOW;
+    }
+    JsonNode before = request.encode(object);
+    edit.accept(object);
+    return change(request, before, request.encode(object));
+  }
+
+  /** Changes the object by what a type wrote before and after. */
+  static Response change(Request request, JsonNode before, JsonNode after) {
+    JsonNode raw = request.tree();
+    return patch(Changes.difference(raw, Changes.merge(raw, before, after)));
   }
 
   /**
@@ -171,7 +190,7 @@ public final class Response {
    * @return a verdict like this one with the cause
    */
   public Response cause(@Nullable String field, @Nullable String text, @Nullable String reason) {
-    if (field == null && text == null) {
+    if ((field == null && text == null) || isFull()) {
       return without("causes");
     }
     StatusCause.Builder cause =
@@ -195,7 +214,10 @@ public final class Response {
   public Response warnings(@Nullable String @Nullable ... warnings) {
     Response out = this;
     for (String warning : warnings == null ? new String[0] : warnings) {
-      out = warning == null ? out.without("warnings") : out.with(m -> m.addWarnings(warning));
+      out =
+          warning == null || out.isFull()
+              ? out.without("warnings")
+              : out.with(m -> m.addWarnings(warning));
     }
     return out;
   }
@@ -208,7 +230,7 @@ public final class Response {
    * @return a verdict like this one with the annotation
    */
   public Response audit(@Nullable String key, @Nullable String value) {
-    return key == null || value == null
+    return key == null || value == null || isFull()
         ? without("audit")
         : with(m -> m.putAuditAnnotations(key, value));
   }
@@ -248,6 +270,14 @@ public final class Response {
 
   private static String orEmpty(@Nullable String text) {
     return text == null ? "" : text;
+  }
+
+  /** Whether a dispatcher takes no more warnings, annotations and causes. */
+  private boolean isFull() {
+    return message.getWarningsCount()
+            + message.getAuditAnnotationsCount()
+            + message.getStatus().getDetails().getCausesCount()
+        >= Limits.MAX_DECORATION;
   }
 
   private Response without(String part) {

@@ -21,9 +21,6 @@
  * on the threads of an executor, many at once, and never on those that read from the mesh. Objects
  * arrive byte for byte as the API server sent them, and are decoded when a handler asks.
  *
- * <p>A {@link dev.portcullis.host.StagedClient} is for controllers that initialize objects instead
- * of a host.
- *
  * <p>Everything that is public here may be used from any thread, but for the builders.
  */
 @NullMarked

@@ -101,8 +101,8 @@ class DenialTest {
   @Test
   void aRefusalWithoutATextOrAResponseIsADenial() throws Exception {
     String none = silent();
-    assertEquals("", status(new RefusedException(none).response()).getMessage());
-    assertEquals(403, status(new RefusedException((Response) null).response()).getCode());
+    assertEquals("", status(new DeniedException(none).response()).getMessage());
+    assertEquals(403, status(new DeniedException((Response) null).response()).getCode());
     try (FakeDispatcher mesh =
         FakeDispatcher.serving(
             Host.builder("test")
@@ -110,7 +110,7 @@ class DenialTest {
                     "i",
                     Initializer.ofTree(
                         (call, request, pod) -> {
-                          throw new RefusedException(Response.deny(none).code(200).reason(null));
+                          throw new DeniedException(Response.deny(none).code(200).reason(null));
                         })))) {
       AdmissionResponse refused = mesh.review("i", Requests.create(POD));
       assertFalse(refused.getAllowed());

@@ -92,14 +92,14 @@ class InitializerTest {
                     "plain",
                     Initializer.ofTree(
                         (call, request, pod) -> {
-                          throw new RefusedException("no");
+                          throw new DeniedException("no");
                         }))
                 .initialize(
                     "full",
                     Initializer.of(
                         Pod.class,
                         (call, request, pod) -> {
-                          throw new RefusedException(denial);
+                          throw new DeniedException(denial);
                         })))) {
       AdmissionResponse plain = mesh.review("plain", Requests.create(POD));
       assertFalse(plain.getAllowed());
@@ -109,7 +109,7 @@ class InitializerTest {
       assertEquals(422, full.getStatus().getCode());
       assertEquals("spec", full.getStatus().getDetails().getCauses(0).getField());
     }
-    assertThrows(IllegalArgumentException.class, () -> new RefusedException(Response.allow()));
+    assertThrows(IllegalArgumentException.class, () -> new DeniedException(Response.allow()));
   }
 
   @Test

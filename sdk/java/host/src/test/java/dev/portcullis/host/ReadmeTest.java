@@ -45,7 +45,7 @@ class ReadmeTest {
     while (programs.find()) {
       sources.add(new Source(programs.group(2), programs.group(1)));
     }
-    assertEquals(2, sources.size());
+    assertEquals(1, sources.size());
     StringWriter said = new StringWriter();
     JavaCompiler.CompilationTask task =
         ToolProvider.getSystemJavaCompiler()

@@ -4,9 +4,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.protobuf.ByteString;
 import dev.portcullis.host.Call;
+import dev.portcullis.host.DeniedException;
 import dev.portcullis.host.Handler;
 import dev.portcullis.host.HandlerException;
-import dev.portcullis.host.RefusedException;
 import dev.portcullis.host.Request;
 import dev.portcullis.host.Response;
 import io.opentelemetry.api.trace.Span;
@@ -31,7 +31,11 @@ record ScriptHandler(String hook, Control control) implements Handler {
       JsonNode object = request.object().isMissingNode() ? request.oldObject() : request.object();
       JsonNode script = object.path("script");
       pause(script);
-      return decorate(script, request, outcome(script, request), left);
+      Response response = decorate(script, request, outcome(script, request), left);
+      if (script.path("deny").path("thrown").asBoolean()) {
+        throw new DeniedException(response);
+      }
+      return response;
     } finally {
       control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
     }
@@ -44,7 +48,11 @@ record ScriptHandler(String hook, Control control) implements Handler {
       JsonNode script = object.path("script").deepCopy();
       pause(script);
       if (script.has("deny")) {
-        throw new RefusedException(deny(script.get("deny")));
+        Response denial = deny(script.get("deny"));
+        if (script.get("deny").path("thrown").asBoolean()) {
+          throw new IllegalStateException(new DeniedException(denial));
+        }
+        throw new DeniedException(denial);
       } else if (script.has("labels")) {
         object.withObject("/metadata/labels").setAll((ObjectNode) script.get("labels"));
       } else if (script instanceof ObjectNode rest) {
@@ -82,6 +90,8 @@ record ScriptHandler(String hook, Control control) implements Handler {
       ObjectNode labels = (ObjectNode) script.get("labels");
       return Response.change(
           request, object -> object.withObject("/metadata/labels").setAll(labels));
+    } else if (script.has("become")) {
+      return Response.difference(request, script.get("become"));
     } else if (script.has("error")) {
       throw new HandlerException(script.get("error").asText());
     } else if (script.has("fail")) {

@@ -2,28 +2,31 @@ package dev.portcullis.host;
 
 import org.jspecify.annotations.Nullable;
 
-/** An {@link Initializer} refuses an object: it is a denial, and no failure. */
-public final class RefusedException extends Exception {
+/**
+ * Denies the request, from wherever a handler throws it: it is a denial at every stage, also as the
+ * cause of another exception and after the end of the call, and no failure.
+ */
+public final class DeniedException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
   private final transient Response response;
 
   /**
-   * Refuses with 403 Forbidden.
+   * Denies with 403 Forbidden.
    *
-   * @param text tells the person whose object is refused why, and what to do
+   * @param text tells the person whose write is denied why, and what to do
    */
-  public RefusedException(@Nullable String text) {
+  public DeniedException(@Nullable String text) {
     this(Response.deny(text));
   }
 
   /**
-   * Refuses as a denial says.
+   * Denies as a denial says.
    *
-   * @param denial one of {@link Response#deny}; null refuses with 403 Forbidden
+   * @param denial one of {@link Response#deny}; null denies with 403 Forbidden
    * @throws IllegalArgumentException if it allows
    */
-  public RefusedException(@Nullable Response denial) {
+  public DeniedException(@Nullable Response denial) {
     super(denial == null ? "" : denial.message().getStatus().getMessage());
     if (denial != null && denial.isAllowed()) {
       throw new IllegalArgumentException("the response allows: want one of Response.deny");
@@ -32,7 +35,7 @@ public final class RefusedException extends Exception {
   }
 
   /**
-   * What the client gets.
+   * The denial that the client gets.
    *
    * @return the denial
    */
