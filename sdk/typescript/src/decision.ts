@@ -81,18 +81,22 @@ export class Denied extends Error {
   }
 }
 
-/** denialIn is the denial that was thrown: as a {@link Denied}, also as a cause, or as what {@link deny} makes. Else undefined. */
+/**
+ * denialIn is the denial that was thrown: as a {@link Denied}, also as a cause, or as what {@link deny} makes. Else undefined. A program may
+ * have two copies of the package, so that the class does not decide.
+ */
 export function denialIn(thrown: unknown): Denial | undefined {
-  for (const e of causes(thrown)) {
-    if (e instanceof Denied) {
-      return e.denial;
+  for (const e of [{ denial: thrown }, ...causes(thrown)]) {
+    try {
+      const denial = (e as Partial<Denied>).denial;
+      if (denial?.allowed === false) {
+        return denial;
+      }
+    } catch {
+      // It cannot be read.
     }
   }
-  try {
-    return (thrown as Partial<Denial> | undefined)?.allowed === false ? (thrown as Denial) : undefined;
-  } catch {
-    return undefined;
-  }
+  return undefined;
 }
 
 /** Judgement is a decision as it is sent. */

@@ -41,7 +41,7 @@ function* broken(): Generator<string> {
 
 /** An object whose member throws when it is read. */
 function trap(member: string, more: object = {}): object {
-  return Object.defineProperty({ ...more }, member, {
+  return Object.defineProperty(more, member, {
     enumerable: true,
     get() {
       throw new Error("hunter2");
@@ -228,6 +228,8 @@ suite("a denial that is thrown", () => {
     ["behind a failure", new HandlerError("registry is down", { cause: denied() })],
     ["in front of a failure", Object.assign(denied(), { cause: new HandlerError("registry is down") })],
     ["as a decision", deny("no", no)],
+    ["of another copy of the package", Object.assign(new Error("no"), { denial: deny("no", no) })],
+    ["behind what cannot be read", Object.assign(trap("denial", new Error("outer")), { cause: denied() })],
   ];
 
   test("is a denial at every stage, and so is one that is returned", async () => {

@@ -1,4 +1,4 @@
-import { create, fromBinary } from "@bufbuild/protobuf";
+import { create, type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import {
   type Cancel,
   CancelledSchema,
@@ -402,15 +402,9 @@ export class SessionCore {
   }
 }
 
-function decode(schema: typeof IncomingSchema, encoded: Uint8Array, otherwise: string): Incoming;
-function decode(schema: typeof ReviewSchema, encoded: Uint8Array, otherwise: string): Review;
-function decode(
-  schema: typeof IncomingSchema | typeof ReviewSchema,
-  encoded: Uint8Array,
-  otherwise: string,
-): Incoming | Review {
+function decode<T extends DescMessage>(schema: T, encoded: Uint8Array, otherwise: string): MessageShape<T> {
   try {
-    return fromBinary<typeof IncomingSchema | typeof ReviewSchema>(schema, encoded);
+    return fromBinary(schema, encoded);
   } catch {
     throw new Broken(otherwise);
   }
