@@ -3,10 +3,13 @@ package match
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
+	kubeadmissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,8 +67,40 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 	if w.stage != admissionv1.Stage_STAGE_VALIDATE {
 		matcherType = "admit"
 	}
-	c.matcher = matchconditions.NewMatcher(cel.NewCondition(results), &c.policy, "webhook", matcherType, w.Name)
+	c.matcher = matchconditions.NewMatcher(limited{cel.NewCondition(results)}, &c.policy, "webhook", matcherType, w.Name)
 	return c
+}
+
+// costKey is the key of the units of CEL that are left, in a context.
+type costKey struct{}
+
+// WithCost returns a context in which matchConditions cost at most so many units of CEL together: past that, a hook with conditions fails to match. It is
+// for matching without a deadline, in one goroutine. One expression may exceed it, by a million units at most.
+func WithCost(ctx context.Context, units int64) context.Context {
+	return context.WithValue(ctx, costKey{}, &units)
+}
+
+// errCost: the units of WithCost are spent.
+var errCost = errors.New("the conditions cost too much together")
+
+// limited evaluates conditions within WithCost.
+type limited struct{ cel.ConditionEvaluator }
+
+// ForInput implements [cel.ConditionEvaluator].
+func (c limited) ForInput(ctx context.Context, a *admission.VersionedAttributes, r *kubeadmissionv1.AdmissionRequest, o cel.OptionalVariableBindings,
+	namespace *corev1.Namespace, budget int64,
+) ([]cel.EvaluationResult, int64, error) {
+	left, ok := ctx.Value(costKey{}).(*int64)
+	if !ok {
+		return c.ConditionEvaluator.ForInput(ctx, a, r, o, namespace, budget)
+	}
+	budget = min(budget, *left)
+	if budget <= 0 {
+		return nil, -1, errCost
+	}
+	results, remaining, err := c.ConditionEvaluator.ForInput(ctx, a, r, o, namespace, budget)
+	*left -= budget - max(remaining, 0)
+	return results, remaining, err
 }
 
 // matchConditions evaluates the conditions of the hook on the request as the hook sees it: a false one skips the hook,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
@@ -35,17 +36,10 @@ func entryConditions(compiled []*Expression) []string {
 	return slices.Compact(all)
 }
 
-// entryConditions are the parts of an expression, joined by &&, that read only fields of the request which are the same in every
+// entryConditionsOf are the parts of an expression, joined by &&, that read only fields of the request which are the same in every
 // version that the API server may convert it to, and that cannot fail once the fields which they read are there. The expression compiles, so
 // that its types are right.
-func (r *requestOnly) entryConditions(expression string) []string {
-	if r.env == nil {
-		return nil
-	}
-	parsed, issues := r.env.Parse(expression)
-	if issues.Err() != nil {
-		return nil
-	}
+func entryConditionsOf(parsed *cel.Ast) []string {
 	var all []string
 	for _, part := range conjuncts(parsed.NativeRep().Expr()) {
 		t := total{}

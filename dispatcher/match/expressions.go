@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/google/cel-go/cel"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	apiservercel "k8s.io/apiserver/pkg/cel"
@@ -72,19 +73,35 @@ func (e *Expressions) compile(expression string) *Expression {
 	if e.compiler == nil {
 		e.compiler = newCompiler()
 	}
+	parsed := e.requestOnly.parse(expression)
+	if parsed != nil {
+		if err := checkRegexes(parsed); err != nil {
+			return &Expression{result: admissioncel.CompilationResult{Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: err.Error()}}}
+		}
+	}
 	result := e.compiler.CompileCELExpression(&matchconditions.MatchCondition{Expression: expression},
 		admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
 	x := &Expression{result: result}
-	if result.Error == nil {
-		x.requestOnly = e.requestOnly.holds(expression)
-		x.entry = e.requestOnly.entryConditions(expression)
+	if result.Error == nil && parsed != nil {
+		x.requestOnly = e.requestOnly.holds(parsed)
+		x.entry = entryConditionsOf(parsed)
 	}
 	return x
 }
 
-// newCompiler is a compiler as Kubernetes' validation has it. It is costly.
+// newCompiler is a compiler as Kubernetes' validation has it, with BoundCalls. It is costly.
 func newCompiler() admissioncel.Compiler {
-	return admissioncel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	env, err := base.Env(environment.NewExpressions)
+	if err == nil {
+		base, err = base.Extend(environment.VersionedOptions{
+			IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: BoundCalls(env),
+		})
+	}
+	if err != nil {
+		panic(err) // as MustBaseEnvSet
+	}
+	return admissioncel.NewCompiler(base)
 }
 
 func (e *Expressions) find(expression string) *Expression {
@@ -115,29 +132,37 @@ type requestOnly struct {
 	env *cel.Env // nil until needed
 }
 
-// holds reports whether an expression, which compiles, can see no object. An answer of false is always right.
-func (r *requestOnly) holds(expression string) bool {
+// parse returns an expression that is not checked yet; nil if it cannot be parsed.
+func (r *requestOnly) parse(expression string) *cel.Ast {
 	if r.env == nil {
-		env, err := newRequestEnv()
-		if err != nil {
-			return false
-		}
-		r.env = env
+		r.env = mustRequestEnv()
 	}
-	_, issues := r.env.Compile(expression)
+	parsed, issues := r.env.Parse(expression)
+	if issues.Err() != nil {
+		return nil
+	}
+	return parsed
+}
+
+// holds reports whether an expression, which compiles, can see no object. An answer of false is always right.
+func (r *requestOnly) holds(parsed *cel.Ast) bool {
+	_, issues := r.env.Check(parsed)
 	return issues.Err() == nil
 }
 
-// newRequestEnv is the environment of matchConditions without the objects. The compiler that counts has seen the types of
+// mustRequestEnv is the environment of matchConditions without the objects. The compiler that counts has seen the types of
 // the others; here it is their names that matter.
-func newRequestEnv() (*cel.Env, error) {
+func mustRequestEnv() *cel.Env {
 	base, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Env(environment.StoredExpressions)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		base, err = base.Extend(
+			cel.Variable(admissioncel.RequestVarName, cel.DynType),
+			cel.Variable(admissioncel.NamespaceVarName, cel.DynType),
+			cel.Variable(admissioncel.AuthorizerVarName, cel.DynType),
+		)
 	}
-	return base.Extend(
-		cel.Variable(admissioncel.RequestVarName, cel.DynType),
-		cel.Variable(admissioncel.NamespaceVarName, cel.DynType),
-		cel.Variable(admissioncel.AuthorizerVarName, cel.DynType),
-	)
+	if err != nil {
+		panic(err) // as MustBaseEnvSet
+	}
+	return base
 }

@@ -17,14 +17,19 @@ import (
 // most hooks select are tried.
 const MaxSamples = 64
 
+// MaxSampleCost bounds the cost of the matchConditions of all hooks together on these requests, in units of CEL: they take about a second. A hook past it is
+// not counted.
+const MaxSampleCost = 4_000_000
+
 // overBudget finds initializers and mutating hooks that fail closed, are called one after the other for one request, and may need more time
 // for that than the budget. The finding is about the first hook that may exceed the budget. The requests are made from the
-// rules and selectors of the hooks, so a client could send each of them.
-func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, about func(*match.Hook) bool) []match.Finding {
+// rules and selectors of the hooks, so a client could send each of them. matchConditions cost so much at most.
+func overBudget(ctx context.Context, s *match.Snapshot, budget time.Duration, about func(*match.Hook) bool, cost int64) []match.Finding {
 	hooks, all := serial(s.Hooks())
 	if budget <= 0 || all <= budget {
 		return nil
 	}
+	ctx = match.WithCost(ctx, cost)
 	var findings []match.Finding
 	said := map[*match.Hook]bool{}
 	for _, r := range samples(hooks, about) {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // maxConstantCost bounds the evaluation of an expression, in units of CEL.
@@ -34,7 +36,7 @@ func (c *constants) isFalse(expression string) bool {
 	if issues.Err() != nil {
 		return false
 	}
-	program, err := c.env.Program(parsed, cel.EvalOptions(cel.OptPartialEval), cel.CostLimit(maxConstantCost))
+	program, err := c.env.Program(parsed, append(match.BoundCalls(c.env), cel.EvalOptions(cel.OptPartialEval), cel.CostLimit(maxConstantCost))...)
 	if err != nil {
 		return false
 	}

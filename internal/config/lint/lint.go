@@ -94,7 +94,7 @@ func findings(
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
-		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about) },
+		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about, MaxSampleCost) },
 	} {
 		all = append(all, try(check)...)
 	}

@@ -10,12 +10,19 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
+
+// bytesOfStep is how much text a call makes in one step.
+const bytesOfStep = 64
 
 // program is an expression that is evaluated with variables of which some are unknown.
 type program struct {
-	root ast.Expr
 	cel.Program
+
+	root  ast.Expr
+	steps int // of this evaluation
 }
 
 // program reads an expression in the environment of kube-apiserver, once; nil if it cannot be read.
@@ -43,15 +50,47 @@ func (c *constants) newProgram(expression string) *program {
 	if issues.Err() != nil {
 		return nil
 	}
-	p, err := c.kubernetes.Program(parsed, cel.EvalOptions(cel.OptPartialEval, cel.OptExhaustiveEval), cel.CostLimit(maxConstantCost))
+	p := &program{root: parsed.NativeRep().Expr()}
+	var err error
+	p.Program, err = c.kubernetes.Program(parsed, append(match.BoundCalls(c.kubernetes), cel.EvalOptions(cel.OptPartialEval, cel.OptExhaustiveEval),
+		cel.CustomDecorator(p.count))...)
 	if err != nil {
 		return nil
 	}
-	return &program{parsed.NativeRep().Expr(), p}
+	return p
+}
+
+// count makes a call count its steps. A cost limit of CEL does not hold beside OptExhaustiveEval, since CEL lets the latter alone observe a program.
+func (p *program) count(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+	if call, ok := i.(interpreter.InterpretableCall); ok {
+		return &countedCall{call, p}, nil
+	}
+	return i, nil
+}
+
+// countedCall is a call of a program. Each iteration of a loop has one.
+type countedCall struct {
+	interpreter.InterpretableCall
+
+	of *program
+}
+
+// Eval implements [interpreter.Interpretable]. A text that it makes counts by its length.
+func (c *countedCall) Eval(a interpreter.Activation) ref.Val {
+	v := c.InterpretableCall.Eval(a)
+	c.of.steps++
+	if text, ok := v.(types.String); ok {
+		c.of.steps += len(text) / bytesOfStep
+	}
+	if c.of.steps > maxConstantCost {
+		panic(interpreter.EvalCancelledError{Message: "cost limit", Cause: interpreter.CostLimitExceeded}) // Eval returns it
+	}
+	return v
 }
 
 // evaluate returns the value of the expression, or why it fails, whatever the unknown variables are; neither if that depends on them.
 func (p *program) evaluate(variables cel.PartialActivation) (ref.Val, error) {
+	p.steps = 0
 	value, details, err := p.Eval(variables)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "cost limit"):

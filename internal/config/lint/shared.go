@@ -135,7 +135,7 @@ func (s *shared) evaluate(condition string, w *write) any {
 	if issues.Err() != nil {
 		return nil
 	}
-	program, err := s.env.Program(parsed, cel.CostLimit(maxConstantCost))
+	program, err := s.env.Program(parsed, append(match.BoundCalls(s.env), cel.CostLimit(maxConstantCost))...)
 	if err != nil {
 		return nil
 	}
