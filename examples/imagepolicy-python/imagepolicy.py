@@ -39,7 +39,7 @@ async def serve(host: Host, ready_port: int) -> None:
 
 async def accept_probes(host: Host, port: int) -> None:
     """Accepts connections once every hook is in rotation. A readiness probe with tcpSocket opens one."""
-    await host.wait_ready()
+    await host.ready()
     server = await asyncio.start_server(lambda _, probe: probe.close(), port=port)
     async with server:
         await server.serve_forever()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from portcullis_host import TLS, Cause, Host, Request, Response, allow, change, deny
+from portcullis_host import TLS, Cause, Host, Request, Response, allow, change, deny, labels
 
 
 def new_host(dispatchers: list[str], tls: TLS | None) -> Host:
@@ -35,9 +35,5 @@ async def team_label(request: Request) -> Response:
     """Labels a Pod that has no team with its namespace."""
     if request.object is None:  # DELETE
         return allow()
-    metadata = request.object.setdefault("metadata", {})
-    labels: dict[str, str] = metadata.get("labels") or {}
-    if "team" in labels:
-        return allow()
-    metadata["labels"] = {**labels, "team": request.namespace}
+    labels(request.object).setdefault("team", request.namespace)
     return change(request)

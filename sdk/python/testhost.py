@@ -88,13 +88,11 @@ class Program:
             **limits,
         )
         for hook in s.validate:
-            host.validate(hook, speculate=hook in s.speculate)(self.handler(hook))
+            host.validate(hook, ready=self.readiness(hook), speculate=hook in s.speculate)(self.handler(hook))
         for hook in s.mutate:
-            host.mutate(hook, speculate=hook in s.speculate)(self.handler(hook))
+            host.mutate(hook, ready=self.readiness(hook), speculate=hook in s.speculate)(self.handler(hook))
         for hook in s.initialize:
-            host.initialize(hook)(self.initializer(hook))
-        for hook in s.unready:
-            host.ready(hook)(self.readiness(hook))
+            host.initialize(hook, ready=self.readiness(hook))(self.initializer(hook))
         return host
 
     def handler(self, hook: str) -> Callable[[Request], Awaitable[Response]]:
@@ -150,8 +148,10 @@ class Program:
         """Is set once the name is released."""
         return self.holds.setdefault(name, asyncio.Event())
 
-    def readiness(self, hook: str) -> Callable[[], Awaitable[None]]:
+    def readiness(self, hook: str) -> Callable[[], Awaitable[None]] | None:
         """Is the readiness callback of a hook that is not ready at first."""
+        if hook not in self.unready:
+            return None
 
         async def ready() -> None:
             if hook in self.unready:
@@ -191,7 +191,7 @@ class Program:
 
     async def say_ready(self) -> None:
         """Says once that every hook is in rotation."""
-        await self.host.wait_ready()
+        await self.host.ready()
         self.say(event="ready")
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from simple import allowing, failing, measuring, naming
 
-from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, deny, patch
+from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, change, deny, labels, patch
 from portcullis_host.contract import admission, host
-from portcullis_host.testing import BlockingDispatcher, FakeDispatcher, create
+from portcullis_host.testing import BlockingDispatcher, FakeDispatcher, create, delete, update
 
 POD = create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b"}})
 
@@ -29,14 +29,14 @@ async def test_a_host_introduces_itself() -> None:
     h.mutate("m", speculate=True)(allowing)
     async with FakeDispatcher(h) as dispatcher:
         hello = dispatcher.hello
-        await asyncio.wait_for(h.wait_ready(), 10)
-        [session] = h.sessions
+        await asyncio.wait_for(h.ready(), 10)
+        [session] = h.status()
     assert (hello.sdk, hello.sdk_version, hello.host, hello.instance) == ("portcullis-python", "0.1.0", "test", "test-1")
     assert (hello.max_outstanding, hello.max_frame_bytes, hello.zone, list(hello.clusters)) == (64, 16 << 20, "z", ["c"])
     assert [(offer.name, offer.stage, offer.speculate) for offer in hello.hooks] == [("v", 2, False), ("m", 1, True)]
     assert list(hello.capabilities) == ["batches", "chunks"]
     assert (session.dispatcher, session.revision, len(session.hooks), h.is_ready) == ("test", "test", 2, True)
-    assert h.sessions == ()
+    assert h.status() == ()
 
 
 async def test_coroutines_and_plain_functions_judge() -> None:
@@ -314,17 +314,15 @@ async def test_readiness_is_the_callbacks() -> None:
     h = new_host()
     problems: list[BaseException] = [HandlerError("cache is empty"), RuntimeError("hunter2"), KeyboardInterrupt()]
 
-    @h.ready("v")
     async def ready() -> None:
         if problems:
             raise problems.pop(0)
 
-    @h.ready("plain")
     def ready_plainly() -> None:
         raise HandlerError("not yet")
 
-    h.validate("v")(allowing)
-    h.validate("plain")(allowing)
+    h.validate("v", ready=ready)(allowing)
+    h.validate("plain", ready=ready_plainly)(allowing)
     h.validate("w")(allowing)
     async with FakeDispatcher(h) as dispatcher:
         results = [await dispatcher.probe(hook) for hook in ("v", "v", "v", "v", "plain", "w")]
@@ -385,23 +383,70 @@ async def test_a_host_without_hooks_cannot_serve() -> None:
 
 def test_registrations_at_fault() -> None:
     h = new_host()
-    h.validate("v")(allowing)
+    v = h.validate("v", ready=lambda: None)
+    v(allowing)
     h.mutate("v")(allowing)
     for name, why in (("v", "twice"), ("", "empty"), ("\ud800", "Unicode")):
         with pytest.raises(HostError, match=why):
-            h.validate(name)(allowing)
-    h.ready("v")(lambda: None)
+            h.validate(name)
     with pytest.raises(HostError, match="two"):
-        h.ready("v")(lambda: None)
+        h.initialize("v", ready=lambda: None)
+    with pytest.raises(HostError, match=r"registered twice to validate$"):
+        v(allowing)
 
 
-async def test_a_readiness_callback_is_for_a_hook() -> None:
+async def test_a_hook_has_a_handler() -> None:
     h = new_host()
-    h.validate("v")(allowing)
-    h.ready("w")(lambda: None)
-    with pytest.raises(HostError, match="no hook of this host"):
+    h.validate("v")
+    with pytest.raises(HostError, match="'v' has no handler"):
         async with FakeDispatcher(h):
             pass
+
+
+async def test_each_operation_has_its_own_handler() -> None:
+    h = new_host()
+    hook = h.mutate("m")
+
+    @hook.create
+    async def created(pod: dict[str, Any], request: Request) -> Response:
+        labels(pod)["team"] = request.namespace
+        return change(request)
+
+    @hook.update
+    def updated(pod: dict[str, Any], old: dict[str, Any], _: Request) -> Response:
+        return deny(f"{old['metadata']['name']} to {pod['metadata']['name']}")
+
+    @hook.delete
+    async def deleted(old: dict[str, Any], _: Request) -> Response:
+        raise Denied(old["metadata"]["name"])
+
+    with pytest.raises(HostError, match="registered twice to mutate CREATE"):
+        hook.create(created)
+    creations = h.validate("creations")
+    creations.create(deleted)
+    pod, old = {"metadata": {"name": "a", "namespace": "b"}}, {"metadata": {"name": "o"}}
+    async with FakeDispatcher(h) as dispatcher:
+        assert (await dispatcher.review("m", create(pod))).patch == b'[{"op":"add","path":"/metadata/labels","value":{"team":"b"}}]'
+        assert (await dispatcher.review("m", update(old, pod))).status.message == "o to a"
+        assert (await dispatcher.review("m", delete(old))).status.message == "o"
+        missing = await dispatcher.ask("m", admission.AdmissionRequest(operation="UPDATE", object=admission.Object(raw=b"{}")))
+        assert missing.error.message == "the request has no old object"
+        assert (await dispatcher.review("creations", delete(old))).allowed
+        assert not (await dispatcher.review("creations", create(old))).allowed
+
+
+async def test_an_own_handler_goes_before_that_of_all_operations() -> None:
+    h = new_host()
+    hook = h.validate("v")
+    hook(naming)
+
+    @hook.delete
+    def _(old: dict[str, Any], _: Request) -> Response:
+        return deny(f"deleted {old['metadata']['name']}")
+
+    async with FakeDispatcher(h) as dispatcher:
+        assert (await dispatcher.review("v", POD)).status.message == "a"
+        assert (await dispatcher.review("v", delete({"metadata": {"name": "o"}}))).status.message == "deleted o"
 
 
 @pytest.mark.parametrize(
@@ -410,6 +455,8 @@ async def test_a_readiness_callback_is_for_a_hook() -> None:
         ({"name": ""}, "name is empty"),
         ({"name": "\ud800"}, "Unicode"),
         ({"name": "n", "dispatchers": ["mesh"]}, "host:port"),
+        ({"name": "n", "dispatchers": "mesh:1"}, "dispatchers is a text"),
+        ({"name": "n", "clusters": "prod"}, "clusters is a text"),
         ({"name": "n", "max_outstanding": 0}, "limit"),
         ({"name": "n", "max_frame_bytes": 1 << 31}, "limit"),
         ({"name": "n", "drain_timeout": timedelta()}, "drain timeout"),

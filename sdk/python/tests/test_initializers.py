@@ -107,7 +107,7 @@ async def test_an_initializer_is_not_called_without_an_object() -> None:
 
     async with FakeDispatcher(h) as dispatcher:
         verdict = await dispatcher.ask("i", delete({"kind": "Pod"}))
-    assert verdict.error.message == "the request has no object to be initialized: it creates none"
+    assert verdict.error.message == "the request has no object"
     assert not called
 
 

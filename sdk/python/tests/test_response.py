@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from portcullis_host import Cause, Denied, HandlerError, Mode, Response, Stage, allow, deny, patch
+from portcullis_host import Cause, Denied, HandlerError, Kind, Mode, Resource, Response, Stage, allow, annotations, deny, labels, patch
 from portcullis_host._caller import conclude
 from portcullis_host._decoration import CODES, MAX_ITEMS
 from portcullis_host._errors import public_text
@@ -282,6 +282,13 @@ def test_a_request_says_what_its_message_says() -> None:
     message.dry_run = True
     asked = request(message, stage=Stage.MUTATE, round=1, mode=Mode.SHADOW)
     assert (asked.operation, asked.username, asked.cluster, asked.dry_run) == ("UPDATE", "test", "test", True)
+    message.kind.CopyFrom(admission.GroupVersionKind(group="n", version="v1", kind="NetworkPolicy"))
+    message.resource.CopyFrom(admission.GroupVersionResource(group="n", version="v1", resource="networkpolicies"))
+    assert (asked.kind, asked.resource) == (Kind("n", "v1", "NetworkPolicy"), Resource("n", "v1", "networkpolicies"))
+    message.user_info.extra["scopes"].items.extend(["a", "b"])
+    message.user_info.uid, message.sub_resource, message.options.raw = "u", "status", b'{"dryRun": ["All"]}'
+    assert (asked.groups, asked.user_uid, asked.extra) == (("system:authenticated",), "u", {"scopes": ("a", "b")})
+    assert (asked.subresource, asked.options, request(create({})).options) == ("status", {"dryRun": ["All"]}, None)
     assert asked.object == {"x": 1}
     assert asked.object is asked.object, "it is decoded once"
     assert (asked.old_object or {})["kind"] == "NetworkPolicy"
@@ -289,6 +296,24 @@ def test_a_request_says_what_its_message_says() -> None:
     assert request(create({})).old_object is None
     assert request(delete({})).object is None
     assert request(delete({})).raw_object is None
+
+
+def test_labels_are_made_when_they_are_set() -> None:
+    pod: dict[str, Any] = {"metadata": {"labels": None}}
+    assert (labels(pod).get("team"), dict(labels({})), dict(annotations({"metadata": None})), pod["metadata"]["labels"]) == (
+        None,
+        {},
+        {},
+        None,
+    )
+    labels(pod)["team"] = "shop"
+    annotations(pod).setdefault("note", "n")
+    assert pod == {"metadata": {"labels": {"team": "shop"}, "annotations": {"note": "n"}}}
+    del labels(pod)["team"]
+    assert (len(labels(pod)), list(annotations(pod))) == (0, ["note"])
+    bare: dict[str, Any] = {}
+    labels(bare)["a"] = "b"
+    assert bare == {"metadata": {"labels": {"a": "b"}}}
 
 
 def test_requests_say_what_objects_say_of_themselves() -> None:

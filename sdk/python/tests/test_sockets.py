@@ -8,6 +8,7 @@ import re
 import signal
 import ssl
 import sys
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,8 +18,9 @@ import pytest
 import trustme
 from simple import allowing
 
-from portcullis_host import Host, HostError, Plaintext, Request, Response, TLSFiles, _manager, allow
+from portcullis_host import Host, HostError, Plaintext, Request, Response, TLSFiles, _manager, allow, deny
 from portcullis_host._limits import MILLISECOND
+from portcullis_host._loops import LoopThread
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import Session, create, listen
 
@@ -52,7 +54,7 @@ class Log(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.more = asyncio.Event()
+        self.more = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
@@ -60,9 +62,9 @@ class Log(logging.Handler):
 
     async def hears(self, pattern: str) -> None:
         async with asyncio.timeout(30):
-            while not re.search(pattern, "\n".join(self.lines)):
+            while not re.search(pattern, "\n".join(self.lines), re.DOTALL):
                 self.more.clear()
-                await self.more.wait()
+                await asyncio.to_thread(self.more.wait, 1)
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ async def test_a_host_serves_over_tls_and_drains(files: Files) -> None:
         async with running(h):
             session = await dispatcher.accept()
             assert (await session.review("allow", POD)).allowed
-            await asyncio.wait_for(h.wait_ready(), 10)
+            await asyncio.wait_for(h.ready(), 10)
         assert session.drain is not None
         assert session.closed.is_set()
 
@@ -209,7 +211,7 @@ async def test_peers_that_a_dispatcher_names_are_dialled() -> None:
                 await one.accept()
                 first = await two.accept()
                 assert (await first.review("allow", POD)).allowed
-                assert {session.dispatcher for session in h.sessions} == {"d1", "d2"}
+                assert {session.dispatcher for session in h.status()} == {"d1", "d2"}
 
 
 async def test_the_younger_of_two_sessions_to_a_dispatcher_stays() -> None:
@@ -281,6 +283,31 @@ async def test_a_stop_while_dialling_ends_the_host() -> None:
     async with asyncio.timeout(30):
         async with running(h):
             pass
+
+
+async def test_a_handler_that_blocks_the_event_loop_delays_no_sign_of_life(log: Log) -> None:
+    async with listen() as dispatcher:
+        h = Host("test", dispatchers=[dispatcher.address], tls=Plaintext())
+        began, release = threading.Event(), threading.Event()
+
+        @h.validate("block")
+        async def block(_: Request) -> Response:
+            began.set()
+            release.wait()
+            return deny(threading.current_thread().name)
+
+        author = LoopThread("author")
+        serving = asyncio.create_task(author.run(h.run()))
+        session = await dispatcher.accept()
+        asked = asyncio.create_task(session.review("block", POD))
+        await asyncio.to_thread(began.wait)
+        await session.ping()
+        await log.hears("a handler blocks the event loop.*in block")
+        release.set()
+        assert (await asked).status.message == "author"
+        h.stop()
+        await serving
+        author.close()
 
 
 async def test_sigterm_drains(files: Files, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Collects what dispatchers say of the hooks."""
 
-import asyncio
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from logging import INFO, WARNING, Logger
@@ -90,8 +90,8 @@ class Board:
     """
 
     def __init__(self, logger: Logger) -> None:
-        self.ready: Final = asyncio.Event()
-        """Set once every expected hook was in rotation."""
+        self.ready: Final = Future[None]()
+        """Done once every expected hook was in rotation."""
         self._logger: Final = logger
         self._missing: set[HookKey] = set()
         self._sessions: Final[dict[Link, tuple[_Entry, _States]]] = {}
@@ -102,17 +102,17 @@ class Board:
         self._missing = set(keys)
 
     def status(self) -> tuple[SessionStatus, ...]:
-        """Returns the sessions, by the ids of their dispatchers."""
+        """Returns the sessions, by the ids of their dispatchers. Safe to call in any thread."""
         sessions = (
             SessionStatus(
                 id=entry.id,
                 dispatcher=entry.dispatcher,
                 revision=entry.revision,
                 leaving=entry.leaving,
-                hooks=tuple(states.values()),
+                hooks=tuple(states.copy().values()),
                 ignored_frames=link.ignored_frames,
             )
-            for link, (entry, states) in self._sessions.items()
+            for link, (entry, states) in self._sessions.copy().items()
         )
         return tuple(sorted(sessions, key=lambda session: session.dispatcher))
 
@@ -162,7 +162,7 @@ class Board:
         if status.state is HookState.IN_ROTATION and key in self._missing:
             self._missing.remove(key)
             if not self._missing:
-                self.ready.set()
+                self.ready.set_result(None)
 
     def _log(self, dispatcher: str, status: HookStatus) -> None:
         """Logs a change. A state in which the hook gets no calls is a warning."""

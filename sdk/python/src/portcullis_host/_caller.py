@@ -1,21 +1,21 @@
 """Runs handlers: plain functions in threads, coroutines in tasks of the event loop."""
 
 import asyncio
-import contextlib
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from logging import Logger
-from typing import Final, cast
+from typing import Final
 
 from portcullis_host._errors import HANDLER_FAILED, public_text
-from portcullis_host._hooks import Hook, Hooks
+from portcullis_host._hooks import Function, Hook, Hooks
 from portcullis_host._limits import SECOND
+from portcullis_host._loops import Hop
 from portcullis_host._request import Lifetime, Mode, Request, Stage
-from portcullis_host._response import Response, denial_of, left_out, to_message
+from portcullis_host._response import denial_of, left_out, to_message
 from portcullis_host._session import Call
 from portcullis_host._telemetry import Telemetry
 from portcullis_host._verdict import cancelled, failure, refused
@@ -31,6 +31,7 @@ class Job:
 
     call: Call
     hook: Hook
+    function: Function
     deliver: Deliver
     lifetime: Lifetime
     task: asyncio.Task[None] | None = None
@@ -44,19 +45,36 @@ class Job:
 
 
 class Caller:
-    """Runs handlers, at most as many at a time as it has slots; further calls wait. Used on the event loop alone.
+    """Runs handlers, at most as many at a time as it has slots; further calls wait.
+
+    It is used on the event loop of the sessions alone, as it is made. Coroutines run on the loop of the host's author, which may be
+    another one: a handler that blocks it keeps no session waiting.
 
     Args:
         hooks: Their handlers.
         slots: How many handlers run at a time, over all sessions.
+        loop: Runs coroutines.
+        context: The one of the author, for handlers.
         executor: Runs plain functions.
         telemetry: Counts the calls.
         logger: Takes the failures.
     """
 
-    def __init__(self, *, hooks: Hooks, slots: int, executor: Executor, telemetry: Telemetry, logger: Logger) -> None:
+    def __init__(
+        self,
+        *,
+        hooks: Hooks,
+        slots: int,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        executor: Executor,
+        telemetry: Telemetry,
+        logger: Logger,
+    ) -> None:
         self._hooks: Final = hooks
         self._free = slots
+        self._loop: Final = loop
+        self._context: Final = context
         self._executor: Final = executor
         self._telemetry: Final = telemetry
         self._logger: Final = logger
@@ -64,6 +82,10 @@ class Caller:
         self._waiting: Final[deque[Job]] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
+        here = asyncio.get_running_loop()
+        self._back: Final = Hop(here)
+        self._apart: Final = here is not loop
+        self._there: Final = Hop(loop) if self._apart else _at_once
 
     @property
     def running(self) -> int:
@@ -76,7 +98,8 @@ class Caller:
 
     def start(self, call: Call, deliver: Deliver) -> None:
         """Starts the handler of a call, now or when there is a slot."""
-        job = Job(call, self._hooks[call.key], deliver, Lifetime(call.deadline))
+        hook = self._hooks[call.key]
+        job = Job(call, hook, hook.function(call.review.request.operation), deliver, Lifetime(call.deadline))
         self._jobs[call] = job
         self._idle.clear()
         if self._free > 0:
@@ -94,22 +117,23 @@ class Caller:
             self._waiting.remove(job)
             job.verdict = refused(call.ended)
             self._finish(job)
-        elif job.task is not None and call.started:
-            job.task.cancel()
+        elif job.function.is_async:
+            self._there(_stop, job)
 
     def _run(self, job: Job) -> None:
         self._free -= 1
         job.running = True
-        if not job.hook.runs_in_thread:
-            job.task = asyncio.create_task(self._in_task(job))
+        if job.function.is_async:
+            self._there(self._begin_task, job)
             return
-        # The context of the reader, which is that of Host.run.
-        run, loop = contextvars.copy_context().run, asyncio.get_running_loop()
         try:
-            self._executor.submit(run, self._in_thread, job, loop)
+            self._executor.submit(self._context.copy().run, self._in_thread, job)
         except RuntimeError:  # It is shut down: the host is at its end.
             job.verdict = refused("draining")
             self._returned(job)
+
+    def _begin_task(self, job: Job) -> None:
+        job.task = self._loop.create_task(self._in_task(job), context=self._context.copy())
 
     async def _in_task(self, job: Job) -> None:
         try:
@@ -117,28 +141,32 @@ class Caller:
                 return
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
-                    response = await cast("Callable[[Request], Awaitable[Response]]", job.hook.handler)(_request(job))
+                    request = _request(job)
+                    response = job.function.response(request, await job.function.call(*job.function.arguments(request)))
                 except BaseException as error:  # noqa: BLE001 (whatever it raises is contained in its own call)
                     self._judged(job, span, error)
                 else:
                     self._judged(job, span, response)
         finally:
-            self._returned(job)
+            if self._apart:
+                self._back(self._returned, job)
+            else:
+                self._returned(job)
 
-    def _in_thread(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+    def _in_thread(self, job: Job) -> None:
         try:
             if not _begin(job):
                 return
             with self._telemetry.handling(job.hook, job.call, _queued(job.call)) as span:
                 try:
-                    response = cast("Callable[[Request], Response]", job.hook.handler)(_request(job))
+                    request = _request(job)
+                    response = job.function.response(request, job.function.call(*job.function.arguments(request)))
                 except BaseException as error:  # noqa: BLE001 (likewise)
                     self._judged(job, span, error)
                 else:
                     self._judged(job, span, response)
         finally:
-            with contextlib.suppress(RuntimeError):  # The event loop has ended meanwhile.
-                loop.call_soon_threadsafe(self._returned, job)
+            self._back(self._returned, job)
 
     def _judged(self, job: Job, span: object, outcome: object) -> None:
         """Takes what a handler returned or raised. The verdict stands, whatever is raised by those who are told of it."""
@@ -213,6 +241,16 @@ def verdict_of_error(error: BaseException, *, over: bool) -> host.Verdict:
     return cancelled() if over else failure(public_text(error, HANDLER_FAILED))
 
 
+def _at_once(function: Callable[..., object], *arguments: object) -> None:
+    function(*arguments)
+
+
+def _stop(job: Job) -> None:
+    """Cancels the task of a handler. One that has not begun yet sees by itself that its call has ended."""
+    if job.task is not None and job.call.started:
+        job.task.cancel()
+
+
 def _begin(job: Job) -> bool:
     """Notes the start, unless the call has ended before."""
     if job.call.ended:
@@ -231,6 +269,7 @@ def _request(job: Job) -> Request:
         configuration=hook.configuration,
         round=hook.round,
         mode=Mode(hook.mode),
+        traceparent=call.traceparent,
         _lifetime=job.lifetime,
     )
 

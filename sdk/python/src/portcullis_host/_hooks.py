@@ -2,37 +2,71 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from portcullis_host._errors import HandlerError, HostError
 from portcullis_host._limits import COMPLAINT_INTERVAL, MAX_HOOKS
 from portcullis_host._request import Request, Stage
-from portcullis_host._response import Response, difference
+from portcullis_host._response import Response, allow, difference
 from portcullis_host._session import HookKey
 from portcullis_host._verdict import valid
 from portcullis_host.contract import admission, host
+
+Object: TypeAlias = dict[str, Any]
+"""An object, decoded."""
 
 Handler: TypeAlias = Callable[[Request], Response] | Callable[[Request], Awaitable[Response]]
 """Judges one request for one hook.
 
 It is called for several requests at once, and again for the same request: after a retry, or when the API server repeats a write. A plain
-function runs in a thread; an ``async def`` runs in a task of its own, and must not block. It raises :class:`HandlerError` when it cannot
-judge.
+function runs in a thread; an ``async def`` runs in a task of its own, and must not block. It raises :class:`Denied` to deny, and
+:class:`HandlerError` when it cannot judge.
 """
 
-Initialized: TypeAlias = Mapping[str, Any] | Response
-"""The object as it should be created, or :func:`deny` for one that must not be created."""
+ObjectHandler: TypeAlias = Callable[[Object, Request], Response] | Callable[[Object, Request], Awaitable[Response]]
+"""A :data:`Handler` that also gets the object: of a creation the new one, of a deletion the one that is deleted."""
 
-Initializer: TypeAlias = Callable[[dict[str, Any], Request], Initialized] | Callable[[dict[str, Any], Request], Awaitable[Initialized]]
+UpdateHandler: TypeAlias = Callable[[Object, Object, Request], Response] | Callable[[Object, Object, Request], Awaitable[Response]]
+"""A :data:`Handler` of updates that also gets the object after the update, and the one before it."""
+
+Initialized: TypeAlias = Mapping[str, Any] | Response
+"""The object as it should be created, :func:`change` of a model, or :func:`deny` for one that must not be created."""
+
+Initializer: TypeAlias = Callable[[Object, Request], Initialized] | Callable[[Object, Request], Awaitable[Initialized]]
 """Completes an object before it is created: it may change the object that it is given, and returns it.
 
 It runs as a :data:`Handler` does, and may run again for the same object on another replica, with the object as it was before. It raises
-:class:`HandlerError` when it cannot tell.
+:class:`Denied` to deny, and :class:`HandlerError` when it cannot tell.
 """
 
 Readiness: TypeAlias = Callable[[], None] | Callable[[], Awaitable[None]]
 """Returns when a hook can judge, and raises :class:`HandlerError` when it cannot yet. It has 5 s."""
+
+_HandlerT = TypeVar("_HandlerT", bound=Handler)
+_ObjectHandlerT = TypeVar("_ObjectHandlerT", bound=ObjectHandler)
+_UpdateHandlerT = TypeVar("_UpdateHandlerT", bound=UpdateHandler)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the author's, how it is called, and what its result means."""
+
+    call: Callable[..., Any]
+    arguments: Callable[[Request], tuple[Any, ...]]
+    response: Callable[[Request, Any], object] = lambda _, result: result
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a call returns what has to be awaited."""
+        return is_async(self.call)
+
+
+async def _allow() -> Response:
+    return allow()
+
+
+_NO_FUNCTION: Final = Function(_allow, lambda _: ())
 
 
 @dataclass(slots=True, eq=False)
@@ -41,9 +75,10 @@ class Hook:
 
     name: str
     stage: Stage
-    handler: Handler
+    ready: Readiness | None
     speculate: bool
-    runs_in_thread: bool
+    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    """By operation; that of "" has the operations without one of their own."""
     _last_complaint: int = -COMPLAINT_INTERVAL
     _unlogged: int = 0
 
@@ -51,6 +86,20 @@ class Hook:
     def offer(self) -> host.HookOffer:
         """What Hello says of it."""
         return host.HookOffer(name=self.name, stage=admission.Stage.ValueType(self.stage.value), speculate=self.speculate)
+
+    def add(self, operation: str, function: Function) -> None:
+        """Registers the function of an operation.
+
+        Raises:
+            HostError: There is one already.
+        """
+        if operation in self.functions:
+            raise HostError(f"hook {self.name!r} was registered twice to {self.stage.name.lower()} {operation}".rstrip())
+        self.functions[operation] = function
+
+    def function(self, operation: str) -> Function:
+        """Returns the function of an operation. One that has none is allowed."""
+        return self.functions.get(operation) or self.functions.get("") or _NO_FUNCTION
 
     def complain(self, now: int) -> int | None:
         """Returns how many faults were not logged since the last one; None when this one should not be logged either."""
@@ -61,31 +110,57 @@ class Hook:
         return unlogged
 
 
+class Registration:
+    """A hook whose handlers are registered by decorators: by itself for all operations, or for each operation apart.
+
+    An operation without a handler is allowed. Each decorator raises :class:`HostError` for a second handler.
+    """
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook: Final = hook
+
+    def __call__(self, handler: _HandlerT) -> _HandlerT:
+        """Registers the handler of all operations that have none of their own."""
+        self._hook.add("", Function(handler, lambda request: (request,)))
+        return handler
+
+    def create(self, handler: _ObjectHandlerT) -> _ObjectHandlerT:
+        """Registers the handler of creations: it gets the object and the request."""
+        self._hook.add("CREATE", Function(handler, lambda request: (_object(request), request)))
+        return handler
+
+    def update(self, handler: _UpdateHandlerT) -> _UpdateHandlerT:
+        """Registers the handler of updates: it gets the object, the object before the update, and the request."""
+        self._hook.add("UPDATE", Function(handler, lambda request: (_object(request), _old_object(request), request)))
+        return handler
+
+    def delete(self, handler: _ObjectHandlerT) -> _ObjectHandlerT:
+        """Registers the handler of deletions: it gets the object that is deleted, and the request."""
+        self._hook.add("DELETE", Function(handler, lambda request: (_old_object(request), request)))
+        return handler
+
+
 class Hooks:
     """The registry of a host. Its hooks are fixed once the host has started."""
 
     def __init__(self) -> None:
         self._hooks: Final[dict[HookKey, Hook]] = {}
-        self._ready: Final[dict[str, Readiness]] = {}
-        self.fixed = False
+        self._fixed = False
 
     def __iter__(self) -> Iterator[Hook]:
         return iter(self._hooks.values())
 
-    def __len__(self) -> int:
-        return len(self._hooks)
-
     def __getitem__(self, key: HookKey) -> Hook:
         return self._hooks[key]
 
-    def add(self, name: str, stage: Stage, handler: Handler, *, speculate: bool) -> None:
-        """Registers a handler.
+    def add(self, name: str, stage: Stage, *, ready: Readiness | None, speculate: bool = False) -> Hook:
+        """Registers a hook.
 
         Raises:
             HostError: The registration is at fault.
         """
         key = (name, stage.value)
-        if self.fixed:
+        if self._fixed:
             raise HostError(f"hook {name!r} was registered after the host had started")
         if not name or valid(name) != name:
             raise HostError(f"hook name {name!r} is empty, or no valid Unicode")
@@ -93,35 +168,27 @@ class Hooks:
             raise HostError(f"hook {name!r} was registered twice to {stage.name.lower()}")
         if len(self._hooks) >= MAX_HOOKS:
             raise HostError(f"hook {name!r} is one more than the {MAX_HOOKS} that a host may offer")
-        self._hooks[key] = Hook(name, stage, handler, speculate, runs_in_thread=not is_async(handler))
-
-    def add_readiness(self, name: str, ready: Readiness) -> None:
-        """Registers the readiness callback of the hooks of a name.
-
-        Raises:
-            HostError: There is one already.
-        """
-        if name in self._ready:
+        if ready is not None and any(hook.ready not in (None, ready) for hook in self if hook.name == name):
             raise HostError(f"hook {name!r} has two readiness callbacks")
-        self._ready[name] = ready
+        self._hooks[key] = Hook(name, stage, ready, speculate)
+        return self._hooks[key]
 
     def readiness(self, name: str) -> Readiness | None:
         """Returns the readiness callback of a name; None: always ready."""
-        return self._ready.get(name)
+        return next((hook.ready for hook in self if hook.name == name and hook.ready), None)
 
     def fix(self) -> None:
         """Ends the registration.
 
         Raises:
-            HostError: There is no hook, or a readiness callback is for none.
+            HostError: There is no hook, or one without a handler.
         """
         if not self._hooks:
             raise HostError("the host has no hooks: register some with validate, mutate or initialize")
-        names = {hook.name for hook in self}
-        for name in self._ready:
-            if name not in names:
-                raise HostError(f"a readiness callback is for {name!r}, which is no hook of this host")
-        self.fixed = True
+        for hook in self:
+            if not hook.functions:
+                raise HostError(f"hook {hook.name!r} has no handler: use host.{hook.stage.name.lower()} as a decorator")
+        self._fixed = True
 
 
 def is_async(function: object) -> bool:
@@ -129,30 +196,24 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def initializing(initializer: Initializer) -> Handler:
-    """Is the handler of an initializer: its verdict is the difference that the initializer makes."""
-    if is_async(initializer):
-        later = cast("Callable[[dict[str, Any], Request], Awaitable[Initialized]]", initializer)
-
-        async def handle_later(request: Request) -> Response:
-            return _difference(request, await later(_object(request), request))
-
-        return handle_later
-    now = cast("Callable[[dict[str, Any], Request], Initialized]", initializer)
-
-    def handle(request: Request) -> Response:
-        return _difference(request, now(_object(request), request))
-
-    return handle
+def initializing(initializer: Initializer) -> Function:
+    """Returns the function of an initializer: its response is the difference that the initializer makes."""
+    return Function(initializer, lambda request: (_object(request), request), _initialized)
 
 
-def _object(request: Request) -> dict[str, Any]:
+def _object(request: Request) -> Object:
     if request.object is None:
-        raise HandlerError("the request has no object to be initialized: it creates none")
+        raise HandlerError("the request has no object")
     return request.object
 
 
-def _difference(request: Request, initialized: object) -> Response:
+def _old_object(request: Request) -> Object:
+    if request.old_object is None:
+        raise HandlerError("the request has no old object")
+    return request.old_object
+
+
+def _initialized(request: Request, initialized: object) -> Response:
     if isinstance(initialized, Response):
         return initialized
     if initialized is None:

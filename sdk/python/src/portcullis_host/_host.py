@@ -1,14 +1,16 @@
 """The host: what an author's program makes, registers its hooks with, and runs."""
 
 import asyncio
+import contextvars
 import logging
 import secrets
 import signal
 import socket
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,9 +19,10 @@ from portcullis_host._budget import Budget
 from portcullis_host._caller import Caller
 from portcullis_host._dial_plan import is_address
 from portcullis_host._errors import HostError
-from portcullis_host._hooks import Handler, Hooks, Initializer, Readiness, initializing
+from portcullis_host._hooks import Hooks, Initializer, Readiness, Registration, initializing
 from portcullis_host._limits import HANDLER_GRACE, PROTOCOL, SECOND
 from portcullis_host._link import Link, Listener, Stream
+from portcullis_host._loops import LoopThread, watch
 from portcullis_host._manager import Dialling, Manager, Resolver
 from portcullis_host._request import Stage
 from portcullis_host._telemetry import telemetry
@@ -39,15 +42,14 @@ DEFAULT_MAX_FRAME_BYTES: Final = 16 << 20
 DEFAULT_DRAIN_TIMEOUT: Final = timedelta(seconds=10)
 MAX_INT32: Final = (1 << 31) - 1
 
-_HandlerT = TypeVar("_HandlerT", bound=Handler)
 _InitializerT = TypeVar("_InitializerT", bound=Initializer)
-_ReadinessT = TypeVar("_ReadinessT", bound=Readiness)
 
 
 class Host:
     """Serves hooks to a mesh. Register them with validate, mutate and initialize, then await :meth:`run` once.
 
-    All methods but :meth:`stop` are called on one event loop, or before it runs.
+    Sessions run in a thread of their own, so that a handler that blocks the event loop of run delays no sign of life; it is logged.
+    All methods but :meth:`stop`, :meth:`ready` and :meth:`status` are called on one event loop, or before it runs.
 
     Args:
         name: Name of the program, the same for all its replicas, for example "imagepolicy".
@@ -64,7 +66,8 @@ class Host:
             most that an API server stores, and as much again.
         drain_timeout: How long the calls in flight may take once the host was stopped.
         executor: Runs the handlers that are plain functions; None means threads of the host's own, one for each call at a time.
-        resolver: Turns the host of a dispatcher's address into its IP addresses; None means the operating system.
+        resolver: Turns the host of a dispatcher's address into its IP addresses, in the thread of the sessions; None means the
+            operating system.
         logger: Takes what the operator of the host should know; None means logging.getLogger("portcullis_host").
         tracer_provider: Makes the spans of handlers; None means OpenTelemetry's global one. Without the package there are no spans.
         meter_provider: Counts the calls; likewise.
@@ -101,6 +104,9 @@ class Host:
         self._drain_timeout: Final = drain_timeout // timedelta(microseconds=1) * 1000
         self._logger: Final = logger or logging.getLogger("portcullis_host")
         self._hello: Final = host.Hello(protocol_min=PROTOCOL, protocol_max=PROTOCOL, sdk=SDK, sdk_version=VERSION)
+        for option, value in (("dispatchers", dispatchers), ("clusters", clusters)):
+            if isinstance(value, str):
+                raise HostError(f"{option} is a text: want a list of texts")
         _check(name, (instance, zone, *clusters), self._dispatchers)
         _check_limits(max_outstanding, max_frame_bytes, drain_timeout)
         self._hello.host, self._hello.zone, self._hello.max_frame_bytes = name, zone, max_frame_bytes
@@ -113,66 +119,61 @@ class Host:
         self._budget: Final = Budget(max_outstanding)
         self._telemetry: Final = telemetry(tracer_provider, meter_provider)
         self._stop: Final = asyncio.Event()
+        self._started = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Where the sessions are."""
 
     # Registration.
 
-    def validate(self, name: str, *, speculate: bool = False) -> Callable[[_HandlerT], _HandlerT]:
-        """Is a decorator that registers the handler of a validating hook.
+    def validate(self, name: str, *, ready: Readiness | None = None, speculate: bool = False) -> Registration:
+        """Registers a validating hook, and is the decorator of its handler.
+
+        For example::
+
+            @host.validate("host-network.example.com")
+            async def host_network(request: Request) -> Response: ...
+
+        Handlers for each operation apart need not look for an object that is missing::
+
+            labels = host.validate("labels.example.com")
+
+            @labels.create
+            async def created(pod: dict[str, Any], request: Request) -> Response: ...
 
         Args:
             name: The name that the hook has in its configuration.
+            ready: Returns when the hook can judge: a new hook gets its first call then, for example when caches are filled. It raises
+                HandlerError to tell the operator why it is not ready. It has 5 s. None means ready as soon as the host is connected.
+                Hooks of one name share it.
             speculate: Agrees to calls whose verdicts may be thrown away. Only for handlers without side effects.
 
         Raises:
-            HostError: The registration is at fault. The decorator raises it.
+            HostError: The registration is at fault.
         """
-        return self._register(name, Stage.VALIDATE, speculate=speculate)
+        return Registration(self._hooks.add(name, Stage.VALIDATE, ready=ready, speculate=speculate))
 
-    def mutate(self, name: str, *, speculate: bool = False) -> Callable[[_HandlerT], _HandlerT]:
-        """Is a decorator that registers the handler of a mutating hook, like :meth:`validate`.
+    def mutate(self, name: str, *, ready: Readiness | None = None, speculate: bool = False) -> Registration:
+        """Registers a mutating hook, like :meth:`validate`.
 
         With speculate the dispatcher may ask the hook before the hooks in front of it have answered.
         """
-        return self._register(name, Stage.MUTATE, speculate=speculate)
+        return Registration(self._hooks.add(name, Stage.MUTATE, ready=ready, speculate=speculate))
 
-    def initialize(self, name: str) -> Callable[[_InitializerT], _InitializerT]:
-        """Is a decorator that registers an initializer, by the name that it has in its InitializerConfiguration.
+    def initialize(self, name: str, *, ready: Readiness | None = None) -> Callable[[_InitializerT], _InitializerT]:
+        """Registers an initializer, by the name that it has in its InitializerConfiguration, and is the decorator of its function.
 
         It is called for objects to be created only, and before the mutating hooks. It gets the object and the request, and returns the
         object as it should be created, or ``deny(message)``. Each object is initialized by one replica; another takes it over if that
         one is lost.
 
         Raises:
-            HostError: The registration is at fault. The decorator raises it.
+            HostError: The registration is at fault.
         """
+        hook = self._hooks.add(name, Stage.INITIALIZE, ready=ready)
 
         def register(initializer: _InitializerT) -> _InitializerT:
-            self._hooks.add(name, Stage.INITIALIZE, initializing(initializer), speculate=False)
+            hook.add("", initializing(initializer))
             return initializer
-
-        return register
-
-    def ready(self, name: str) -> Callable[[_ReadinessT], _ReadinessT]:
-        """Is a decorator that registers the readiness callback of the hooks of a name.
-
-        A new hook gets its first call once the callback has returned, for example when caches are filled. The callback raises HandlerError
-        to tell the operator why it is not ready. It has 5 s. Without one a hook is ready as soon as the host is connected.
-
-        Raises:
-            HostError: The hook has one already. The decorator raises it.
-        """
-
-        def register(ready: _ReadinessT) -> _ReadinessT:
-            self._hooks.add_readiness(name, ready)
-            return ready
-
-        return register
-
-    def _register(self, name: str, stage: Stage, *, speculate: bool) -> Callable[[_HandlerT], _HandlerT]:
-        def register(handler: _HandlerT) -> _HandlerT:
-            self._hooks.add(name, stage, handler, speculate=speculate)
-            return handler
 
         return register
 
@@ -203,27 +204,36 @@ class Host:
             max_frame_bytes=self._hello.max_frame_bytes,
             resolver=self._resolver,
         )
-        async with self._calling() as caller:
-            manager = Manager(
+
+        def manager(caller: Caller) -> Coroutine[None, None, None]:
+            new = Manager(
                 dialling=dialling,
                 new_link=lambda listener: self._link(caller, listener),
                 board=self._board,
                 logger=self._logger,
             )
-            with self._stopping(stop_on):
-                await manager.serve(self._stop)
+            return new.serve(self._stop)
+
+        self._start()
+        with self._stopping(stop_on):
+            sessions = LoopThread("portcullis-sessions")
+            try:
+                await sessions.run(self._serve(manager, asyncio.get_running_loop(), threading.get_ident()))
+            finally:
+                sessions.close()
 
     async def serve(self, stream: Stream) -> None:
         """Serves the hooks on one session, over a stream that is open, until it ends or the host was stopped and has drained.
 
-        It is for transports other than gRPC, and for tests; run does all that a host in production needs.
+        It is for transports other than gRPC, and for tests; run does all that a host in production needs. The session is on the loop of
+        the caller, with the handlers.
 
         Raises:
             HostError: The host cannot start, or handlers were cut off.
             SessionError: The stream did not end cleanly.
         """
-        async with self._calling() as caller:
-            await self._link(caller, self._board).serve(stream, self._stop)
+        self._start()
+        await self._serve(lambda caller: self._link(caller, self._board).serve(stream, self._stop), asyncio.get_running_loop(), 0)
 
     def stop(self) -> None:
         """Stops the host: run drains, and returns. Safe to call in any thread, and again."""
@@ -234,42 +244,52 @@ class Host:
             with suppress(RuntimeError):  # The loop has ended, and the host with it.
                 loop.call_soon_threadsafe(self._stop.set)
 
-    async def wait_ready(self) -> None:
+    async def ready(self) -> None:
         """Waits until every hook is in rotation with at least one dispatcher.
 
         A readiness check of the host's Pod on it keeps a rollout from replacing good replicas by ones that the mesh does not ask.
         """
-        await self._board.ready.wait()
+        await asyncio.shield(asyncio.wrap_future(self._board.ready))
 
     @property
     def is_ready(self) -> bool:
         """Whether every hook was in rotation with at least one dispatcher."""
-        return self._board.ready.is_set()
+        return self._board.ready.done()
 
-    @property
-    def sessions(self) -> tuple[SessionStatus, ...]:
-        """How the host stands with its dispatchers now: the sessions that they have accepted, by their ids."""
+    def status(self) -> tuple[SessionStatus, ...]:
+        """Returns how the host stands with its dispatchers now: the sessions that they have accepted, by their ids."""
         return self._board.status()
 
-    @asynccontextmanager
-    async def _calling(self) -> AsyncGenerator[Caller]:
-        """Starts the host; at the end it waits for handlers that were told to stop."""
-        if self._loop is not None:
+    def _start(self) -> None:
+        if self._started:
             raise HostError("the host was started twice")
         self._hooks.fix()
+        self._started = True
         self._hello.hooks.extend(hook.offer for hook in self._hooks)
         self._board.expect((hook.name, hook.stage.value) for hook in self._hooks)
+
+    async def _serve(self, work: Callable[[Caller], Awaitable[None]], handlers: asyncio.AbstractEventLoop, thread: int) -> None:
+        """Does the work of the sessions, on their loop; at its end it waits for handlers that were told to stop.
+
+        Args:
+            work: Serves sessions.
+            handlers: The loop of handlers.
+            thread: Its thread, if it is to be watched.
+        """
         self._loop = asyncio.get_running_loop()
         executor = self._executor or ThreadPoolExecutor(self._max_outstanding, "portcullis-handler")
         caller = Caller(
             hooks=self._hooks,
             slots=self._max_outstanding,
+            loop=handlers,
+            context=contextvars.copy_context(),
             executor=executor,
             telemetry=self._telemetry,
             logger=self._logger,
         )
+        watching = asyncio.create_task(watch(handlers, thread, self._logger)) if thread else None
         try:
-            yield caller
+            await work(caller)
         finally:
             began, running = time.monotonic(), caller.running
             with suppress(TimeoutError):
@@ -277,6 +297,8 @@ class Host:
                     await caller.idle()
             if executor is not self._executor:
                 executor.shutdown(wait=False, cancel_futures=True)
+            if watching:
+                watching.cancel()
             self._logger.info("host stopped: cut_off=%d waited=%.3fs", running, time.monotonic() - began)
         if caller.running:
             raise HostError("handlers did not return although their calls were over")
@@ -299,7 +321,7 @@ class Host:
         """Lets signals stop the host meanwhile."""
         loop, numbers = asyncio.get_running_loop(), tuple(signals)
         for number in numbers:
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:

@@ -23,6 +23,9 @@ CONNECT_TIMEOUT: Final = 10 * SECOND
 CLOSE_TIMEOUT: Final = 2 * SECOND
 """The end of the stream may take this time once a side has nothing more to say."""
 
+BLOCKED: Final = 1 * SECOND
+"""A handler that keeps the event loop from running for longer is logged."""
+
 HANDLER_GRACE: Final = 1 * SECOND
 """Handlers may take this time to return after the end of their session."""
 

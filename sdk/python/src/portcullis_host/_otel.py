@@ -1,5 +1,6 @@
 """Spans and metrics of handlers, by the API of OpenTelemetry."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
@@ -13,7 +14,6 @@ from portcullis_host._session import Call
 from portcullis_host._telemetry import Telemetry
 
 SCOPE: Final = "portcullis_host"
-SPAN_ID_BYTES: Final = 8
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
@@ -33,8 +33,9 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def handling(self, hook: Hook, call: Call, queued: float) -> Generator[trace.Span]:
-        """Is a child of the call's span in the dispatcher."""
-        span = self._tracer.start_span(f"handle {hook.name}", context=_parent(call), kind=trace.SpanKind.SERVER)
+        """Is a child of the call's span in the dispatcher. It begins with the receipt of the call."""
+        received = time.time_ns() - (time.monotonic_ns() - call.received)
+        span = self._tracer.start_span(f"handle {hook.name}", context=_parent(call), kind=trace.SpanKind.SERVER, start_time=received)
         if span.is_recording():
             span.set_attributes(
                 {
@@ -70,20 +71,6 @@ class OpenTelemetry(Telemetry):
 
 
 def _parent(call: Call) -> Context:
-    """Returns the context of the call's span. The traceparent is that of the whole review, which may hold calls of several hooks."""
-    context = trace.set_span_in_context(trace.INVALID_SPAN)
-    if not call.review.traceparent:
-        return context
-    carrier = {"traceparent": call.review.traceparent, "tracestate": call.review.tracestate}
-    context = _PROPAGATOR.extract(carrier, context)
-    of_review, span_id = trace.get_current_span(context).get_span_context(), call.hook.span_id
-    if not of_review.is_valid or len(span_id) != SPAN_ID_BYTES or not any(span_id):
-        return context
-    of_call = trace.SpanContext(
-        trace_id=of_review.trace_id,
-        span_id=int.from_bytes(span_id),
-        is_remote=True,
-        trace_flags=of_review.trace_flags,
-        trace_state=of_review.trace_state,
-    )
-    return trace.set_span_in_context(trace.NonRecordingSpan(of_call), context)
+    """Returns the context of the call's span."""
+    carrier = {"traceparent": call.traceparent, "tracestate": call.review.tracestate}
+    return _PROPAGATOR.extract(carrier, trace.set_span_in_context(trace.INVALID_SPAN))

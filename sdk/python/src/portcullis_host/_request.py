@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from portcullis_host._changes import read
 from portcullis_host._errors import HandlerError
@@ -45,6 +45,22 @@ class Mode(Enum):
     @classmethod
     def _missing_(cls, value: object) -> "Mode":  # noqa: ARG003 (the signature is enum's)
         return cls.UNSPECIFIED
+
+
+class Kind(NamedTuple):
+    """A kind of objects."""
+
+    group: str
+    version: str
+    kind: str
+
+
+class Resource(NamedTuple):
+    """A resource of an API."""
+
+    group: str
+    version: str
+    resource: str
 
 
 class Lifetime:
@@ -103,6 +119,8 @@ class Request:
     """0, or 1 when a mutating hook is asked again because others changed the object after it."""
     mode: Mode = Mode.DECIDE
     """Why the hook is asked."""
+    traceparent: str = ""
+    """W3C traceparent of the call's span in the mesh; empty if it is in no trace. With OpenTelemetry the handler's span is below it."""
     _lifetime: Lifetime = field(repr=False)
     _before: dict[type, Any] = field(default_factory=dict[type, Any], init=False, repr=False)
     """What models wrote before the handler changed them."""
@@ -133,9 +151,50 @@ class Request:
         return self.admission.name
 
     @property
+    def kind(self) -> Kind:
+        """Kind of the object."""
+        kind = self.admission.kind
+        return Kind(kind.group, kind.version, kind.kind)
+
+    @property
+    def resource(self) -> Resource:
+        """Resource that is written."""
+        resource = self.admission.resource
+        return Resource(resource.group, resource.version, resource.resource)
+
+    @property
+    def subresource(self) -> str:
+        """Subresource that is written, such as "status"; empty for the object itself."""
+        return self.admission.sub_resource
+
+    @property
     def username(self) -> str:
         """The user who made the request, as the API server authenticated it."""
         return self.admission.user_info.username
+
+    @property
+    def user_uid(self) -> str:
+        """Id of the user, which tells apart two of the same name in time; it may be empty."""
+        return self.admission.user_info.uid
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups of the user."""
+        return tuple(self.admission.user_info.groups)
+
+    @property
+    def extra(self) -> dict[str, tuple[str, ...]]:
+        """What the authenticator of the API server says of the user besides."""
+        return {name: tuple(value.items) for name, value in self.admission.user_info.extra.items()}
+
+    @cached_property
+    def options(self) -> dict[str, Any] | None:
+        """The options of the operation, decoded, for example CreateOptions; None without any.
+
+        Raises:
+            HandlerError: They are no JSON object.
+        """
+        return _decoded(self.admission.options.raw if self.admission.HasField("options") else None)
 
     @property
     def dry_run(self) -> bool:

@@ -35,6 +35,8 @@ from portcullis_host.contract import host
 NO_TIME: Final = "no time left"
 CANCELLED: Final = "cancelled before its start"
 UNKNOWN_HOOK: Final = "unknown hook"
+TRACEPARENT_PARTS: Final = 4
+SPAN_ID_BYTES: Final = 8
 NEVER: Final = 1 << 63
 """A time that does not come."""
 
@@ -62,6 +64,15 @@ class Call:
     def hook(self) -> host.HookCall:
         """The part of the review for this hook."""
         return self.review.hooks[self.index]
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C traceparent of the call's span: that of the review, which may hold calls of several hooks, with the id of the span."""
+        parts, span = self.review.traceparent.split("-"), self.hook.span_id
+        if len(parts) < TRACEPARENT_PARTS or len(span) != SPAN_ID_BYTES or not any(span):
+            return self.review.traceparent
+        parts[2] = span.hex()
+        return "-".join(parts)
 
 
 @dataclass(slots=True, frozen=True)

@@ -64,7 +64,7 @@ func javaMutates() []cut {
 
 func pythonMutates() []cut {
 	return []cut{
-		{"policy.py", `, change, deny\n`, ", deny\n"},
+		{"policy.py", `, change, deny, labels\n`, ", deny\n"},
 		{"policy.py", `    host\.mutate\(.*\n`, ""},
 		{"policy.py", `(?s)\n\nasync def team_label.*$`, ""},
 		{"test_policy.py", `(?s)\n\ndef test_the_mesh_may_ask.*$`, ""},
