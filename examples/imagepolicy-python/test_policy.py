@@ -9,16 +9,15 @@ import pytest
 from policy import new_host
 
 from portcullis_host import Host
-from portcullis_host.contract import admission
-from portcullis_host.testing import BlockingDispatcher, create, delete, update
+from portcullis_host.testing import BlockingDispatcher, Verdict, create, delete, update
 
 # Those of the same policy in other languages.
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("cases.json").read_bytes())
 
 
 @pytest.fixture
-def dispatcher(fake_dispatcher: Callable[[Host], BlockingDispatcher]) -> BlockingDispatcher:
-    return fake_dispatcher(new_host([], None))
+def dispatcher(portcullis_dispatcher: Callable[[Host], BlockingDispatcher]) -> BlockingDispatcher:
+    return portcullis_dispatcher(new_host([], None))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -31,13 +30,13 @@ def test_the_policy_decides_its_cases(dispatcher: BlockingDispatcher, case: dict
     assert verdict_of(dispatcher.review(case["hook"], request)) == case["verdict"]
 
 
-def verdict_of(response: admission.AdmissionResponse) -> dict[str, Any]:
+def verdict_of(response: Verdict) -> dict[str, Any]:
     verdict: dict[str, Any] = {"allowed": response.allowed}
-    if response.HasField("status"):
-        causes = [{"field": cause.field, "message": cause.message} for cause in response.status.details.causes]
-        verdict["status"] = {"code": response.status.code, "message": response.status.message, "causes": causes}
+    if not response.allowed:
+        causes = [{"field": cause.field, "message": cause.message} for cause in response.causes]
+        verdict["status"] = {"code": response.code, "message": response.message, "causes": causes}
     if response.patch:
-        verdict["patch"] = json.loads(response.patch)
+        verdict["patch"] = response.patch
     return verdict
 
 

@@ -9,8 +9,10 @@ from portcullis_host._host import Host
 from portcullis_host._loops import LoopThread
 from portcullis_host.contract import admission
 from portcullis_host.contract import host as contract
+from portcullis_host.testing._cases import Case
 from portcullis_host.testing._fake import FakeDispatcher
 from portcullis_host.testing._session import PATIENCE, Session
+from portcullis_host.testing._verdict import Verdict
 
 
 class BlockingDispatcher:
@@ -46,7 +48,11 @@ class BlockingDispatcher:
         """How the host introduced itself."""
         return self._session.hello
 
-    def review(self, hook: str, request: admission.AdmissionRequest) -> admission.AdmissionResponse:
+    def play(self, case: Case) -> None:
+        """Puts the request of a case to its hook, and compares the verdict, see Session.play."""
+        self._loop.wait(self._session.play(case))
+
+    def review(self, hook: str, request: admission.AdmissionRequest) -> Verdict:
         """Puts a request to one hook and returns its verdict, see Session.review."""
         return self._loop.wait(self._session.review(hook, request))
 

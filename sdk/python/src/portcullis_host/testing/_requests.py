@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from portcullis_host._limits import MILLISECOND
 from portcullis_host._request import Lifetime, Mode, Request, Stage
@@ -12,28 +12,35 @@ from portcullis_host.contract import admission
 
 Document = Mapping[str, Any] | str | bytes
 """An object, decoded or in JSON."""
+GROUPS: Final = ("system:authenticated",)
 
 
-def create(obj: Document) -> admission.AdmissionRequest:
+def create(
+    obj: Document, *, namespace: str | None = None, username: str = "test", groups: Iterable[str] = GROUPS
+) -> admission.AdmissionRequest:
     """Is a request that creates an object.
 
     Kind, name and namespace are the object's; the resource is the usual plural of its kind. Change what the hook looks at besides.
     """
-    made = _about(obj, "CREATE")
+    made = _about(obj, "CREATE", namespace, username, groups)
     made.object.raw = _raw(obj)
     return made
 
 
-def update(old: Document, obj: Document) -> admission.AdmissionRequest:
+def update(
+    old: Document, obj: Document, *, namespace: str | None = None, username: str = "test", groups: Iterable[str] = GROUPS
+) -> admission.AdmissionRequest:
     """Is a request that changes an object, see :func:`create`."""
-    made = _about(obj, "UPDATE")
+    made = _about(obj, "UPDATE", namespace, username, groups)
     made.object.raw, made.old_object.raw = _raw(obj), _raw(old)
     return made
 
 
-def delete(old: Document) -> admission.AdmissionRequest:
+def delete(
+    old: Document, *, namespace: str | None = None, username: str = "test", groups: Iterable[str] = GROUPS
+) -> admission.AdmissionRequest:
     """Is a request that deletes an object, see :func:`create`."""
-    made = _about(old, "DELETE")
+    made = _about(old, "DELETE", namespace, username, groups)
     made.old_object.raw = _raw(old)
     return made
 
@@ -66,7 +73,7 @@ def _raw(obj: Document) -> bytes:
     return (obj if isinstance(obj, str) else json.dumps(obj)).encode()
 
 
-def _about(obj: Document, operation: str) -> admission.AdmissionRequest:
+def _about(obj: Document, operation: str, namespace: str | None, username: str, groups: Iterable[str]) -> admission.AdmissionRequest:
     """Makes a request of an object's head. One that cannot be read has none: hosts must bear that as well."""
     head = _members(_decoded(obj))
     metadata = _members(head.get("metadata"))
@@ -78,9 +85,9 @@ def _about(obj: Document, operation: str) -> admission.AdmissionRequest:
         kind=admission.GroupVersionKind(group=group, version=version, kind=kind),
         resource=admission.GroupVersionResource(group=group, version=version, resource=_plural(kind)),
         name=str(metadata.get("name", "")),
-        namespace=str(metadata.get("namespace", "")),
+        namespace=str(metadata.get("namespace", "")) if namespace is None else namespace,
         operation=operation,
-        user_info=admission.UserInfo(username="test", groups=["system:authenticated"]),
+        user_info=admission.UserInfo(username=username, groups=groups),
     )
 
 

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Final, Protocol, TypeVar
 
 from portcullis_host.contract import admission, host
+from portcullis_host.testing._cases import Case
+from portcullis_host.testing._verdict import Verdict, verdict_of
 
 PATIENCE: Final = timedelta(seconds=30)
 """How long a fake dispatcher waits for a host."""
@@ -117,16 +119,27 @@ class Session:
         """Writes any bytes to the host as a frame."""
         await self._peer.send(frame)
 
-    async def review(self, hook: str, request: admission.AdmissionRequest) -> admission.AdmissionResponse:
+    async def play(self, case: Case) -> None:
+        """Puts the request of a case to its hook, and compares the verdict.
+
+        Raises:
+            AssertionError: It is not the one that the case expects.
+        """
+        names = {offer.name for offer in self.hello.hooks}
+        if not case.hook and len(names) != 1:
+            raise LookupError(f"case {case.name!r} names no hook, and the host has {len(names)}")
+        case.check(await self.review(case.hook or names.pop(), case.request))
+
+    async def review(self, hook: str, request: admission.AdmissionRequest) -> Verdict:
         """Puts a request to one hook and returns its verdict.
 
         Raises:
-            AssertionError: There is none: the handler failed, or was not started.
+            AssertionError: There is none: the handler failed, or was not started. Or its patch does not apply.
         """
         verdict = await self.ask(hook, request)
         if not verdict.HasField("response"):
             raise AssertionError(f"hook {hook!r} gave no verdict: {verdict}")
-        return verdict.response
+        return verdict_of(verdict.response, request)
 
     async def ask(
         self,
