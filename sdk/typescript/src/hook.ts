@@ -72,8 +72,10 @@ export function handlerOf<T extends object>(given: Handler<T> | Handlers<T>): Ha
   if (typeof given === "function") {
     return given;
   }
-  const named = Object.entries(given ?? {});
-  if (named.length === 0 || named.some(([name, f]) => !Object.hasOwn(DOCUMENTS, name) || typeof f !== "function")) {
+  const operations = Object.keys(DOCUMENTS) as (keyof Handlers)[];
+  const known = operations.map((operation) => given?.[operation]).filter((handler) => handler !== undefined);
+  const strays = Object.entries(given ?? {}).filter(([name, f]) => typeof f === "function" && !(name in DOCUMENTS));
+  if (known.length === 0 || strays.length > 0 || known.some((handler) => typeof handler !== "function")) {
     throw new HostError("a handler is a function, or an object of functions create, update and delete");
   }
   return (request) => {

@@ -558,6 +558,9 @@ suite("what a host refuses", () => {
     ["a text for a list", () => newHost({ clusters: "prod" as never }), /options.clusters is a text: want a list/],
     ["a misspelt operation", () => newHost().validate("a", { remove: handler } as never), /create, update and delete/],
     ["no operation", () => newHost().mutate("a", {}), /create, update and delete/],
+    ["no function", () => newHost().mutate("a", { create: "x" } as never), /create, update and delete/],
+    ["nothing", () => newHost().mutate("a", null as never), /create, update and delete/],
+    ["one operation misspelt", () => newHost().mutate("a", { create: handler, d: handler } as never), /create, update/],
     ["a hook without a name", () => newHost().validate("", handler), /is empty/],
     ["a hook twice", () => newHost().validate("a", handler).validate("a", handler), /registered twice to validate/],
   ];

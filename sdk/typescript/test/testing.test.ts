@@ -9,6 +9,7 @@ import {
   allow,
   annotation,
   change,
+  type Denial,
   Denied,
   deny,
   HandlerError,
@@ -142,6 +143,18 @@ suite("requests", () => {
     assert.equal((await mesh.review("some", { object: pod })).allowed, true);
     assert.equal((await mesh.review("some", { object: pod, oldObject: pod })).allowed, true);
     assert.deepEqual(judged, ["UPDATE"]);
+  });
+
+  test("a class may judge the operations", async () => {
+    class Policy {
+      readonly message = "no";
+
+      delete(): Denial {
+        return deny(this.message);
+      }
+    }
+    await using mesh = await FakeDispatcher.start(newHost().validate("v", new Policy()));
+    assert.equal((await mesh.review("v", { oldObject: pod })).message, "no");
   });
 
   test("labels and annotations are read and set in any object", () => {
