@@ -46,7 +46,7 @@ function mergeMembers(raw: Members, before: Members, after: Members, depth: numb
   for (const [name, value] of Object.entries(after)) {
     const was = member(before, name);
     if (!equal(was, value)) {
-      merged.set(name, merged.has(name) ? merge(merged.get(name), was, value, depth) : added(was, value));
+      merged.set(name, merge(merged.get(name), was, value, depth));
     }
   }
   return Object.fromEntries(merged);

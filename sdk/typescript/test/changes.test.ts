@@ -46,6 +46,25 @@ suite("changes", () => {
     assert.equal(difference(to, from).length, 2);
   });
 
+  test("operations are in the order of code points", () => {
+    const paths = difference({}, { "\u{10000}": 1, "\uffee": 2, a: 3 }).map(({ path }) => path);
+    assert.deepEqual(paths, ["/a", "/\uffee", "/\u{10000}"]);
+  });
+
+  test("a large patch is no longer than the object, but for the members of the root", () => {
+    const from = { same: "x", spec: { items: Array.from({ length: 3000 }, (_, i) => ({ name: `n${i}`, on: true })) } };
+    const to = structuredClone(from);
+    for (const item of to.spec.items) {
+      item.on = false;
+    }
+    assert.deepEqual(difference(from, to), [{ op: "replace", path: "/spec", value: to.spec }]);
+    const same = "x".repeat(1 << 20);
+    assert.equal(difference({ ...from, same }, { ...to, same }).length, 3000, "shorter than the object");
+    from.spec.items.splice(1000);
+    to.spec.items.splice(1000);
+    assert.equal(difference(from, to).length, 1000, "below 64 KiB");
+  });
+
   test("a patch of any two documents makes the one of the other", () => {
     const documents = new Documents(1);
     for (let i = 0; i < 3000; i++) {
