@@ -157,7 +157,7 @@ func patched(t *testing.T, object string, patch []byte) string {
 	return string(changed)
 }
 
-// FuzzDocument: a document that is split holds what encoding/json decodes.
+// FuzzDocument: a document that is split has the same values as encoding/json.
 func FuzzDocument(f *testing.F) {
 	for _, text := range []string{
 		" { \"a\" : [ 1 , 2.50 , -1e9 , true , false , null , \"x\" ] }\n", `[]`, `{}`, `"a"`, "7 ", `null`, `[[],{},[{}],{"a":[]}]`,
