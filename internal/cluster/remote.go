@@ -183,6 +183,7 @@ func (r *remote) connect(ctx context.Context, conf *kubeconfigFile) error {
 		return fmt.Errorf("connecting to %s: %w", conf.config.Host, err)
 	}
 	defer utilnet.CloseIdleConnectionsFor(httpClient.Transport)
+	answers.LimitBuffers(httpClient.Transport)
 	over := r.answers
 	over.RoundTripper = httpClient.Transport
 	clients, err := newClients(conf.config, over)

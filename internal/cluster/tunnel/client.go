@@ -67,6 +67,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
 	}
+	answers.LimitBuffers(transport)
 	to, _, err := rest.DefaultServerUrlFor(o.API)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)

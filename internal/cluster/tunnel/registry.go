@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	clusterv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/cluster/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
 const (
@@ -50,9 +51,18 @@ type Registry struct {
 // cluster; it may be called concurrently.
 func NewRegistry(authorize func(ctx context.Context, cluster string) error) *Registry {
 	return &Registry{
-		authorize: authorize, bridges: map[string][]*http2.ClientConn{},
-		transport: &http2.Transport{ReadIdleTimeout: silence, PingTimeout: pingTimeout, AllowHTTP: true},
+		authorize: authorize, bridges: map[string][]*http2.ClientConn{}, transport: newTransport(),
 	}
+}
+
+// newTransport is the transport to API servers behind bridges. They send no more ahead than API servers that are dialled.
+func newTransport() *http2.Transport {
+	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: answers.Buffers()})
+	if err != nil {
+		panic(err) // of a transport that speaks HTTP/2 already
+	}
+	t.ReadIdleTimeout, t.PingTimeout, t.AllowHTTP = silence, pingTimeout, true
+	return t
 }
 
 // Serve implements clusterv1.ClusterServiceServer.
