@@ -7,7 +7,8 @@ import (
 	"io/fs"
 )
 
-//go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/*.json imagepolicy/mesh.yaml imagepolicy/values.yaml
+//go:embed imagepolicy/.gitignore imagepolicy/main.go imagepolicy/policy.go imagepolicy/policy_test.go imagepolicy/*.json
+//go:embed imagepolicy/mesh.yaml imagepolicy/values.yaml
 //go:embed imagepolicy-java/.gitignore imagepolicy-java/*.json imagepolicy-java/mesh.yaml imagepolicy-java/pom.xml imagepolicy-java/src
 //go:embed imagepolicy-python/.gitignore imagepolicy-python/*.json imagepolicy-python/*.py imagepolicy-python/mesh.yaml
 //go:embed imagepolicy-python/requirements.txt imagepolicy-python/values.yaml imagepolicy-java/values.yaml imagepolicy-rust/values.yaml

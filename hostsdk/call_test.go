@@ -305,7 +305,7 @@ func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
 			t.Errorf("%v: %v", calls[i], v)
 		}
 	}
-	if response := d.Review(t.Context(), "one", hosttest.Create(pod)); string(response.GetPatch()) != "[]" {
+	if response := d.Review(t.Context(), "one", hosttest.Create(pod)); string(response.Patch) != "[]" {
 		t.Errorf("response %v", response)
 	}
 }
@@ -361,7 +361,7 @@ func TestADenialThatIsReturnedAsAnErrorDenies(t *testing.T) {
 			d := hosttest.Start(t, host)
 			for _, hook := range []string{"validate", "mutate", "initialize"} {
 				response := d.Review(t.Context(), hook, hosttest.Create(pod))
-				if s := response.GetStatus(); response.GetAllowed() || s.GetCode() != tt.code || s.GetMessage() != tt.message {
+				if response.Allowed || response.Code != tt.code || response.Message != tt.message {
 					t.Errorf("%s: %v", hook, response)
 				}
 				if tt.err.Error() == "" {
@@ -391,7 +391,7 @@ func TestADenialCountsAfterTheEnd(t *testing.T) {
 		<-started
 		cancel()
 	}()
-	if response := d.Review(ctx, "late", hosttest.Create(pod)); response.GetAllowed() || response.GetStatus().GetMessage() != "no" {
+	if response := d.Review(ctx, "late", hosttest.Create(pod)); response.Allowed || response.Message != "no" {
 		t.Errorf("response %v", response)
 	}
 }

@@ -87,7 +87,7 @@ type Options struct {
 	// Dispatchers are their addresses, host:port. Every IP address that a host resolves to is a dispatcher of its own,
 	// and the host holds a session to each. Required for Run.
 	Dispatchers []string
-	// TLS is how sessions are secured: [TLSFiles], [TLSConfig], or [Plaintext] in tests. Required for Run.
+	// TLS is how sessions are secured: [TLSFiles], [TLSFrom], [TLSConfig], or [Plaintext] in tests. Required for Run.
 	TLS TLS
 	// ServerName is the name that every dispatcher's certificate must carry; empty means the host of its address. A
 	// peer that is named by its IP address alone is known by the name of the dispatcher that named it.

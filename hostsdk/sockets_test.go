@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,6 +188,26 @@ func TestTLSConfigIsUsedAsItIs(t *testing.T) {
 	}))
 	works(t, accept(t, l))
 	if got := s.identity(); got != "from-memory" {
+		t.Errorf("the host is %q", got)
+	}
+}
+
+// TestCertificatesOfASupplierAreReplaced without files.
+func TestCertificatesOfASupplierAreReplaced(t *testing.T) {
+	s := newSite(t)
+	var identity atomic.Value
+	identity.Store("before")
+	l := s.dispatch(s.authority, 0, "mesh.internal")
+	s.run(hostsdk.TLSFrom(func() (*tls.Config, error) {
+		return &tls.Config{
+			Certificates: []tls.Certificate{s.authority.issue(identity.Load().(string))}, RootCAs: s.authority.pool(),
+		}, nil
+	}))
+	works(t, accept(t, l))
+	identity.Store("after")
+	l.Stop()
+	works(t, accept(t, s.dispatch(s.authority, 0, "mesh.internal")))
+	if got := s.identity(); got != "after" {
 		t.Errorf("the host is %q", got)
 	}
 }

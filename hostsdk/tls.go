@@ -41,7 +41,7 @@ func (t TLS) ownFault(now time.Time) string {
 		return ""
 	}
 	config, err := t.load()
-	if err != nil || len(config.Certificates) == 0 || len(config.Certificates[0].Certificate) == 0 {
+	if err != nil || config == nil || len(config.Certificates) == 0 || len(config.Certificates[0].Certificate) == 0 {
 		return ""
 	}
 	leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0])
@@ -62,7 +62,7 @@ func (t TLS) ownFault(now time.Time) string {
 // TLSFiles secures sessions by files in PEM: the certificate and key of the host, which are its identity to the mesh, and
 // the authorities that dispatchers are verified by.
 func TLSFiles(cert, key, ca string) TLS {
-	return tlsFrom(func() (*tls.Config, error) {
+	return TLSFrom(func() (*tls.Config, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("hostsdk: client certificate: %w", err)
@@ -79,15 +79,9 @@ func TLSFiles(cert, key, ca string) TLS {
 	})
 }
 
-// TLSConfig secures sessions by config, which must not change afterwards. ServerName is set for each dispatcher; the
-// version is TLS 1.3 at least.
+// TLSConfig secures sessions by config, which must not change afterwards, see [TLSFrom].
 func TLSConfig(config *tls.Config) TLS {
-	return tlsFrom(func() (*tls.Config, error) {
-		if config == nil {
-			return nil, errors.New("hostsdk: TLSConfig: no configuration")
-		}
-		return config.Clone(), nil
-	})
+	return TLSFrom(func() (*tls.Config, error) { return config, nil })
 }
 
 // Plaintext is no security at all: for tests on loopback.
@@ -97,12 +91,18 @@ func Plaintext() TLS {
 	}}
 }
 
-func tlsFrom(load func() (*tls.Config, error)) TLS {
+// TLSFrom secures sessions by the result of load, which is called anew at each dial: for certificates that are not in files. ServerName is set
+// for each dispatcher; the version is TLS 1.3 at least. An error is a failed dial, which is tried again; at the start of Run it ends the host.
+func TLSFrom(load func() (*tls.Config, error)) TLS {
 	return TLS{load: load, credentials: func(serverName string) (credentials.TransportCredentials, error) {
 		config, err := load()
 		if err != nil {
 			return nil, err
 		}
+		if config == nil {
+			return nil, errors.New("hostsdk: TLS: no configuration")
+		}
+		config = config.Clone()
 		config.ServerName = serverName
 		config.MinVersion = max(config.MinVersion, tls.VersionTLS13)
 		return credentials.NewTLS(config), nil

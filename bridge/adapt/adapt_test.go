@@ -239,7 +239,7 @@ func TestADenialInAnAnswerThatIsCutOffStays(t *testing.T) {
 		w.Header().Set("Content-Length", "1000")
 		_, _ = io.WriteString(w, `{"response":{"allowed":false,"status":{"message":"no"}},`)
 	}), adapt.Options{ReviewVersions: []string{"v1beta1"}}))
-	if got := d.Review(t.Context(), "h", hosttest.Create(pod)); got.GetAllowed() || got.GetStatus().GetMessage() != "no" {
+	if got := d.Review(t.Context(), "h", hosttest.Create(pod)); got.Allowed || got.Message != "no" {
 		t.Errorf("verdict %v", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
@@ -74,17 +73,17 @@ func start(t *testing.T) *hosttest.Dispatcher {
 	return hosttest.Start(t, host)
 }
 
-func verdictOf(t *testing.T, response *admissionv1.AdmissionResponse) verdict {
+func verdictOf(t *testing.T, v *hosttest.Verdict) verdict {
 	t.Helper()
-	got := verdict{Allowed: response.GetAllowed()}
-	if s := response.GetStatus(); s != nil {
-		got.Status = &status{Code: s.GetCode(), Message: s.GetMessage()}
-		for _, c := range s.GetDetails().GetCauses() {
-			got.Status.Causes = append(got.Status.Causes, cause{c.GetField(), c.GetMessage()})
+	got := verdict{Allowed: v.Allowed}
+	if !v.Allowed {
+		got.Status = &status{Code: v.Code, Message: v.Message}
+		for _, c := range v.Causes {
+			got.Status.Causes = append(got.Status.Causes, cause{c.Field, c.Message})
 		}
 	}
-	if len(response.GetPatch()) > 0 {
-		if err := json.Unmarshal(response.GetPatch(), &got.Patch); err != nil {
+	if len(v.Patch) > 0 {
+		if err := json.Unmarshal(v.Patch, &got.Patch); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,18 +40,13 @@ func Start(t testing.TB, host Host) *Dispatcher {
 }
 
 // Review puts a request to one hook and returns its verdict; a failure, which is no verdict, fails the test at once.
-func (d *Dispatcher) Review(
-	ctx context.Context, hook string, request *admissionv1.AdmissionRequest,
-) *admissionv1.AdmissionResponse {
+func (d *Dispatcher) Review(ctx context.Context, hook string, request *admissionv1.AdmissionRequest) *Verdict {
 	d.t.Helper()
-	verdict, err := d.Ask(ctx, hook, request)
+	verdict, err := d.Session.Review(ctx, hook, request)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if verdict.GetResponse() == nil {
-		d.t.Fatalf("hosttest: hook %q gave no verdict: %v", hook, verdict)
-	}
-	return verdict.GetResponse()
+	return verdict
 }
 
 // Connect runs the host in memory, outside of a test. stop drains it and waits for it; the end of ctx does not stop it.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,7 +49,7 @@ func newHost(t *testing.T) *hostsdk.Host {
 
 func TestASessionAsksWhatADispatcherAsks(t *testing.T) {
 	d := hosttest.Start(t, newHost(t))
-	if response := d.Review(t.Context(), "deny", hosttest.Create(deployment)); response.GetStatus().GetMessage() != "no" {
+	if response := d.Review(t.Context(), "deny", hosttest.Create(deployment)); response.Message != "no" {
 		t.Errorf("response %v", response)
 	}
 	if err := d.Ping(t.Context()); err != nil {
@@ -266,4 +268,94 @@ func TestRequestsSayWhatObjectsSayOfThemselves(t *testing.T) {
 	if r := hosttest.Delete(deployment); r.GetObject() != nil || r.GetOldObject() == nil || r.GetOperation() != "DELETE" {
 		t.Errorf("deletion %v", r)
 	}
+}
+
+// TestFaultsOfATableAreFound: each field of expect can fail.
+func TestFaultsOfATableAreFound(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Mutate("m", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		if r.Username() == "mallory" {
+			return hostsdk.Deny("no entry").WithCode(422), nil
+		}
+		return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":9007199254740993}]`)).WithWarnings("w").WithAudit("k", "v"), nil
+	})
+	d := hosttest.Start(t, host)
+	for table, want := range map[string]int{
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "code": 422, "message": "entry"}}`:             0,
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": true, "code": 403, "message": "exit"}}`:               3,
+		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740993}, "warnings": ["w"], "audit": {"k": "v"}}}`: 0,
+		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740992}, "warnings": [], "audit": {}}}`:            3,
+		`{"object": {}, "expect": {"allowed": true, "patch": [{"op": "add", "path": "/a", "value": 9007199254740993}]}}`:         0,
+		`{"object": {}, "expect": {"allowed": true, "patch": []}}`:                                                               1,
+		`{"object": {}, "expect": {}}`: 1,
+		`{"operation": "UPDATE", "oldObject": {}, "object": {"metadata": {"namespace": "x"}}, "expect": {"allowed": true, "object": {"a": 9007199254740993, "metadata": {"namespace": "x"}}}}`: 0,
+	} {
+		if faults := hosttest.Compare(t, d, table); len(faults) != want {
+			t.Errorf("%s: %q, want %d faults", table, faults, want)
+		}
+	}
+}
+
+func TestPatchesAreApplied(t *testing.T) {
+	for name, tt := range map[string]struct{ object, patch, want string }{
+		"add":       {`{"a":[1,3],"n":9007199254740993}`, `[{"op":"add","path":"/a/1","value":2},{"op":"add","path":"/a/-","value":4},{"op":"add","path":"/x~1y~0","value":"<"}]`, `{"a":[1,2,3,4],"n":9007199254740993,"x/y~":"<"}`},
+		"remove":    {`{"a":[1,{"b":2,"c":3}]}`, `[{"op":"remove","path":"/a/1/b"},{"op":"remove","path":"/a/0"}]`, `{"a":[{"c":3}]}`},
+		"replace":   {`{"a":[1,2],"b":null}`, `[{"op":"replace","path":"/a/0","value":{}},{"op":"replace","path":"/b","value":false}]`, `{"a":[{},2],"b":false}`},
+		"move":      {`{"a":[1,2,3]}`, `[{"op":"move","from":"/a/0","path":"/a/2"},{"op":"move","from":"/a","path":"/b"}]`, `{"b":[2,3,1]}`},
+		"copy":      {`{"a":{"x":1}}`, `[{"op":"copy","from":"/a","path":"/b"},{"op":"replace","path":"/a/x","value":2}]`, `{"a":{"x":2},"b":{"x":1}}`},
+		"test":      {`{"a":[1]}`, `[{"op":"test","path":"/a","value":[1]}]`, `{"a":[1]}`},
+		"root":      {`{"a":1}`, `[{"op":"replace","path":"","value":{"b":1}},{"op":"test","path":"","value":{"b":1}}]`, `{"b":1}`},
+		"differs":   {`{"a":1}`, `[{"op":"test","path":"/a","value":2}]`, ""},
+		"lacking":   {`{"a":[]}`, `[{"op":"replace","path":"/a/0","value":2}]`, ""},
+		"no place":  {`{"a":[]}`, `[{"op":"add","path":"/a/1","value":2}]`, ""},
+		"no parent": {`{"a":[]}`, `[{"op":"add","path":"/b/c","value":2}]`, ""},
+		"no source": {`{}`, `[{"op":"copy","from":"/b","path":"/c"}]`, ""},
+		"no slash":  {`{"a":[]}`, `[{"op":"add","path":"a","value":2}]`, ""},
+		"all moved": {`{"a":[]}`, `[{"op":"move","from":"","path":"/a"}]`, ""},
+		"unknown":   {`{"a":[]}`, `[{"op":"wish","path":"/a","value":2}]`, ""},
+		"no patch":  {`{"a":[]}`, `{}`, ""},
+	} {
+		got, err := hosttest.Patched([]byte(tt.object), []byte(tt.patch))
+		if string(got) != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, tt.want)
+		}
+	}
+}
+
+// TestAPatchThatDoesNotFitIsAnError, and so is a failure.
+func TestAPatchThatDoesNotFitIsAnError(t *testing.T) {
+	host := newHost(t)
+	host.Mutate("misfit", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Patch([]byte(`[{"op":"remove","path":"/none"}]`)), nil
+	})
+	host.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return nil, hostsdk.NewError("down", nil)
+	})
+	d := hosttest.Start(t, host)
+	for hook, want := range map[string]string{"misfit": "/none", "fails": "down"} {
+		if v, err := d.Session.Review(t.Context(), hook, hosttest.Create(deployment)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", hook, v, err)
+		}
+	}
+}
+
+func TestCases(t *testing.T) {
+	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Validate("h", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny(r.Operation() + r.Username() + r.Namespace()), nil
+	})
+	file := filepath.Join(t.TempDir(), "cases.json")
+	if err := os.WriteFile(file, []byte(`[
+		{"name": "creates", "user": {"name": "jane"}, "namespace": "x", "object": {}, "expect": {"allowed": false, "message": "CREATEjanex"}},
+		{"name": "deletes", "operation": "DELETE", "oldObject": {}, "expect": {"allowed": false, "message": "DELETEhosttest"}}
+	]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Cases(t, host, file, nil)
 }

@@ -79,14 +79,14 @@ func ask(host *hostsdk.Host, hook, object string) {
 		fmt.Println(err)
 		return
 	}
-	verdict, err := session.Ask(context.Background(), hook, hosttest.Create(object))
-	switch response := verdict.GetResponse(); {
+	verdict, err := session.Review(context.Background(), hook, hosttest.Create(object))
+	switch {
 	case err != nil:
 		fmt.Println(err)
-	case response.GetAllowed():
-		fmt.Printf("allowed: %s\n", response.GetPatch())
+	case verdict.Allowed:
+		fmt.Printf("allowed: %s\n", verdict.Patch)
 	default:
-		fmt.Printf("denied: %s\n", response.GetStatus().GetMessage())
+		fmt.Printf("denied: %s\n", verdict.Message)
 	}
 	if err := stop(); err != nil {
 		fmt.Println(err)

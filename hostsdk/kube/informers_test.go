@@ -53,7 +53,7 @@ func TestAHostBesideInformers(t *testing.T) {
 		t.Errorf("a filled cache: %v, %v", result, err)
 	}
 	verdict := d.Review(ctx, hook, hosttest.Create(`{"kind": "Pod", "metadata": {"namespace": "shop"}}`))
-	if got, want := string(verdict.GetPatch()), `[{"op":"add","path":"/metadata/labels","value":{"team":"checkout"}}]`; got != want {
+	if got, want := string(verdict.Patch), `[{"op":"add","path":"/metadata/labels","value":{"team":"checkout"}}]`; got != want {
 		t.Errorf("patch %s, want %s", got, want)
 	}
 }
