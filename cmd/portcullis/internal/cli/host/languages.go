@@ -22,7 +22,7 @@ func languages() map[string]language {
 			"go test .",
 		}, "go run .", goMutates()},
 		"java": {"java", "imagepolicy-java", []string{
-			`mvn -f "$PORTCULLIS"/sdk/java/pom.xml -pl protocol,host install -DskipTests`,
+			`mvn -f "$PORTCULLIS"/sdk/java/pom.xml -pl protocol,host,testing install -DskipTests`,
 			"mvn package",
 		}, "java -jar target/imagepolicy-0.1.0.jar", javaMutates()},
 		"python": {"python", "imagepolicy-python", []string{
@@ -54,7 +54,7 @@ func goMutates() []cut {
 
 func javaMutates() []cut {
 	return []cut{
-		{"Policy.java", `import dev\.portcullis\.host\.HookOptions;\n`, ""},
+		{"Policy.java", `import dev\.portcullis\.host\.HookOption;\n`, ""},
 		{"Policy.java", `\n\s+\.mutate\(.*\);`, ";"},
 		{"Policy.java", `(?s)\n  /\*\* Labels a Pod .*$`, "}\n"},
 		{"PolicyTest.java", `import (dev\.portcullis\.host\.v1\.HookOffer|java\.util\.Map|java\.util\.stream\.Collectors|org\.junit\.jupiter\.api\.Test);\n`, ""},

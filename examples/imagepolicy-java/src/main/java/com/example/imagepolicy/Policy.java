@@ -1,8 +1,7 @@
 package com.example.imagepolicy;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import dev.portcullis.host.Call;
-import dev.portcullis.host.HookOptions;
+import dev.portcullis.host.HookOption;
 import dev.portcullis.host.Host;
 import dev.portcullis.host.HostBuilder;
 import dev.portcullis.host.Request;
@@ -19,11 +18,11 @@ final class Policy {
   static HostBuilder newHost() {
     return Host.builder("imagepolicy")
         .validate("imagepolicy.example.com", Policy::byDigest)
-        .mutate("team-label.example.com", Policy::teamLabel, HookOptions.speculate());
+        .mutate("team-label.example.com", Policy::teamLabel, HookOption.speculate());
   }
 
   /** Denies a Pod with an image that is not named by digest. */
-  static Response byDigest(Call call, Request request) {
+  static Response byDigest(Request request) {
     if (request.object().isMissingNode()) { // DELETE
       return Response.allow();
     }
@@ -50,7 +49,7 @@ final class Policy {
   }
 
   /** Labels a Pod that has no team with its namespace. */
-  static Response teamLabel(Call call, Request request) {
+  static Response teamLabel(Request request) {
     if (request.object().isMissingNode()) { // DELETE
       return Response.allow();
     }

@@ -7,7 +7,7 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.portcullis.admission.v1.AdmissionRequest;
-import dev.portcullis.admission.v1.AdmissionResponse;
+import dev.portcullis.host.testing.Answer;
 import dev.portcullis.host.testing.FakeDispatcher;
 import dev.portcullis.host.testing.Requests;
 import dev.portcullis.host.v1.HookOffer;
@@ -43,9 +43,9 @@ class PolicyTest {
 
   @ParameterizedTest(name = "{0}")
   @MethodSource("cases")
-  void thePolicyDecidesItsCases(String name, JsonNode c) throws IOException {
-    AdmissionResponse response = dispatcher.review(c.path("hook").asText(), request(c));
-    assertEquals(c.path("verdict"), verdict(response), name);
+  void thePolicyDecidesItsCases(String name, JsonNode c) {
+    Answer answer = dispatcher.review(c.path("hook").asText(), request(c));
+    assertEquals(c.path("verdict"), verdict(answer), name);
   }
 
   private static AdmissionRequest request(JsonNode c) {
@@ -58,26 +58,19 @@ class PolicyTest {
     };
   }
 
-  private static ObjectNode verdict(AdmissionResponse response) throws IOException {
-    ObjectNode verdict = MAPPER.createObjectNode().put("allowed", response.getAllowed());
-    if (response.hasStatus()) {
+  private static ObjectNode verdict(Answer answer) {
+    ObjectNode verdict = MAPPER.createObjectNode().put("allowed", answer.allowed());
+    if (!answer.allowed()) {
       ObjectNode status = verdict.putObject("status");
-      status.put("code", response.getStatus().getCode());
-      status.put("message", response.getStatus().getMessage());
+      status.put("code", answer.code());
+      status.put("message", answer.message());
       ArrayNode causes = status.putArray("causes");
-      response
-          .getStatus()
-          .getDetails()
-          .getCausesList()
-          .forEach(
-              cause ->
-                  causes
-                      .addObject()
-                      .put("field", cause.getField())
-                      .put("message", cause.getMessage()));
+      for (Answer.Cause cause : answer.causes()) {
+        causes.addObject().put("field", cause.field()).put("message", cause.message());
+      }
     }
-    if (!response.getPatch().isEmpty()) {
-      verdict.set("patch", MAPPER.readTree(response.getPatch().toStringUtf8()));
+    if (!answer.patch().isEmpty()) {
+      verdict.set("patch", answer.patch());
     }
     return verdict;
   }

@@ -4,14 +4,13 @@ import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
-import com.google.protobuf.ByteString;
 import java.io.IOException;
 
 /**
  * Decodes objects into the types of a library, see {@link Request#object(Class)}. The SDK needs
  * none of these libraries. The default, {@link #jackson()}, decodes models with Jackson's
  * annotations, as those of fabric8; for the models of {@code io.kubernetes:client-java} a codec
- * calls {@code JSON.deserialize(raw.toStringUtf8(), type)}.
+ * calls {@code JSON.deserialize(new String(raw, UTF_8), type)}.
  *
  * <p>It is called by many threads at once.
  */
@@ -25,17 +24,17 @@ public interface Codec {
    * @return the decoded object
    * @throws IOException if the bytes do not fit the type
    */
-  <T> T decode(ByteString raw, Class<T> type) throws IOException;
+  <T> T decode(byte[] raw, Class<T> type) throws IOException;
 
   /**
-   * Encodes an object that {@link #decode} has returned, for {@link Initializer#of}. A member that
-   * is null should be left out.
+   * Encodes an object that {@link #decode} has returned, for changes of typed objects. A member
+   * that is null should be left out.
    *
    * @param object to encode
    * @return the object in JSON
    * @throws IOException if it cannot be encoded
    */
-  default ByteString encode(Object object) throws IOException {
+  default byte[] encode(Object object) throws IOException {
     throw new IOException("the codec of the host does not encode: implement Codec.encode");
   }
 
@@ -63,13 +62,13 @@ public interface Codec {
   static Codec jackson(ObjectMapper mapper) {
     return new Codec() {
       @Override
-      public <T> T decode(ByteString raw, Class<T> type) throws IOException {
-        return mapper.readValue(raw.newInput(), type);
+      public <T> T decode(byte[] raw, Class<T> type) throws IOException {
+        return mapper.readValue(raw, type);
       }
 
       @Override
-      public ByteString encode(Object object) throws IOException {
-        return ByteString.copyFrom(mapper.writeValueAsBytes(object));
+      public byte[] encode(Object object) throws IOException {
+        return mapper.writeValueAsBytes(object);
       }
     };
   }

@@ -89,7 +89,10 @@ final class ConnLoop implements Runnable, SessionListener {
 
   /** Logs the end of a session; of equal failures in a row, the first. */
   private void report(StreamSession.End end) {
-    String text = end.error() == null ? "" : ": " + end.error();
+    String text =
+        end.error() == null
+            ? ""
+            : ": " + (accepted ? end.error() : manager.settings().tls().explain(end.error()));
     if (end.cutOff()) {
       manager.noteCutOff();
       log(Level.WARNING, "session drained in part", text);

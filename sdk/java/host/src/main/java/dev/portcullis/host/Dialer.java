@@ -31,9 +31,6 @@ final class Dialer {
     }
     // An address that is given needs no resolver, and no proxy: each is a dispatcher of its own.
     NettyChannelBuilder builder = NettyChannelBuilder.forAddress(address);
-    if (settings.tls() == null) {
-      throw new IOException("no TLS is set");
-    }
     settings.tls().apply(builder);
     return builder
         .overrideAuthority(HostPort.bracketed(at.serverName()))

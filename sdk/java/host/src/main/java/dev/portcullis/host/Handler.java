@@ -1,5 +1,9 @@
 package dev.portcullis.host;
 
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutionException;
+
 /**
  * Judges one request for one hook.
  *
@@ -17,14 +21,50 @@ public interface Handler {
   /**
    * Judges a request.
    *
-   * @param call what the handler may know of its call: the time that is left, and whether the
-   *     verdict is still wanted
    * @param request the request to judge
    * @return the verdict
+   * @throws DeniedException to deny, as if the denial was returned
    * @throws HandlerException to say in public why there is no verdict; failurePolicy decides then
    * @throws Exception any other exception is the same failure, and its text stays in this process.
    *     After the end of the call it means that the handler stopped as asked. An {@link Error}
    *     counts as a panic.
    */
-  Response handle(Call call, Request request) throws Exception;
+  Response handle(Request request) throws Exception;
+
+  /** A handler that answers later, for clients that return futures. */
+  @FunctionalInterface
+  interface Async {
+    /**
+     * Begins to judge a request.
+     *
+     * @param request the request to judge
+     * @return the verdict, once it is there; an exception counts as one that a handler throws
+     * @throws Exception as a handler does
+     */
+    CompletionStage<Response> handle(Request request) throws Exception;
+  }
+
+  /**
+   * Makes a handler of one that answers later. A thread of the executor waits for the answer. The
+   * end of the call cancels the future.
+   *
+   * @param handler answers later
+   * @return the handler
+   */
+  static Handler async(Async handler) {
+    return request -> {
+      CompletableFuture<Response> answer = handler.handle(request).toCompletableFuture();
+      try {
+        return answer.get();
+      } catch (InterruptedException e) {
+        answer.cancel(true);
+        throw e;
+      } catch (ExecutionException e) {
+        if (e.getCause() instanceof Error error) {
+          throw error;
+        }
+        throw e;
+      }
+    };
+  }
 }

@@ -60,10 +60,11 @@ final class HandlerPool {
       executor.execute(() -> work(task));
     } catch (RejectedExecutionException e) {
       logger.log(Level.ERROR, "the executor takes no handlers", e);
-      if (invocation.stop(Invocation.End.CANCELLED, callbacks)) {
-        done.accept(invocation, refused(invocation, Outcomes.OVERLOADED));
+      for (Task left = task; left != null; left = next()) { // Nobody else would run them.
+        if (left.invocation().stop(Invocation.End.CANCELLED, callbacks)) {
+          left.done().accept(left.invocation(), refused(left.invocation(), Outcomes.OVERLOADED));
+        }
       }
-      release();
     }
   }
 
@@ -100,14 +101,10 @@ final class HandlerPool {
   private synchronized @Nullable Task next() {
     Task next = waiting.poll();
     if (next == null) {
-      release();
+      running--;
+      notifyAll();
     }
     return next;
-  }
-
-  private synchronized void release() {
-    running--;
-    notifyAll();
   }
 
   /** Whatever is thrown, by the handler or by what traces it, costs this call alone. */
@@ -157,12 +154,11 @@ final class HandlerPool {
 
   private Ended judge(Invocation invocation, Span span) {
     try {
-      Request request = new Request(invocation.call(), invocation.review().getRequest(), codec);
-      Call call = RunningCall.of(invocation, clock, callbacks);
+      Call call = new RunningCall(invocation, clock, callbacks);
+      Request request = new Request(invocation.review(), invocation.call(), codec, call);
       Handler handler = invocation.hook().handler();
       return returned(
-          Context.current().with(span).wrap(() -> handler.handle(call, request)).call(),
-          invocation);
+          Context.current().with(span).wrap(() -> handler.handle(request)).call(), invocation);
     } catch (Throwable t) {
       Response denial = Outcomes.denial(t);
       return denial == null

@@ -61,8 +61,7 @@ public final class Host implements AutoCloseable {
    * until the host drains.
    *
    * @return this host
-   * @throws IllegalStateException if hooks, dispatchers or TLS are missing, or the host was started
-   *     before
+   * @throws IllegalStateException if the host was started before
    * @throws UncheckedIOException if the files of the TLS cannot be read; later faults of them are
    *     logged, and may be corrected while the host runs
    */
@@ -70,7 +69,6 @@ public final class Host implements AutoCloseable {
     if (started || draining) {
       throw new IllegalStateException("a host is started once");
     }
-    Settings.check(settings);
     try {
       Dialer.check(settings);
     } catch (IOException e) {
@@ -96,7 +94,13 @@ public final class Host implements AutoCloseable {
     start();
     Thread atExit = new Thread(this::close, "portcullis-drain");
     Runtime.getRuntime().addShutdownHook(atExit);
-    return awaitTermination();
+    boolean clean = awaitTermination();
+    try {
+      Runtime.getRuntime().removeShutdownHook(atExit);
+    } catch (IllegalStateException e) {
+      return clean; // The process ends, which is why the host has drained.
+    }
+    return clean;
   }
 
   /**

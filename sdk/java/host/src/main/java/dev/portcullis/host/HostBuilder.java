@@ -231,97 +231,125 @@ public final class HostBuilder {
    * Adds a validating hook.
    *
    * @param name of the hook, as in its configuration
-   * @param handler judges requests
-   * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
-   *     1,024 hooks
-   */
-  public HostBuilder validate(String name, Handler handler) {
-    return validate(name, handler, HookOptions.DEFAULTS);
-  }
-
-  /**
-   * Adds a validating hook.
-   *
-   * @param name of the hook, as in its configuration
-   * @param handler judges requests
+   * @param handler judges requests, for example a {@link Validator}
    * @param options say more about it
    * @return this builder
    * @throws IllegalArgumentException if the name is empty or was added before, or the host has
    *     1,024 hooks
    */
-  public HostBuilder validate(String name, Handler handler, HookOptions options) {
+  public HostBuilder validate(String name, Handler handler, HookOption... options) {
     return add(new HookId(name, Stage.STAGE_VALIDATE), handler, options);
   }
 
   /**
-   * Adds a mutating hook.
+   * Adds a validating hook of typed objects. A request without an object, which is a {@code
+   * DELETE}, is allowed: {@link Validator} judges those too.
    *
+   * @param <T> the type
    * @param name of the hook, as in its configuration
-   * @param handler judges requests
+   * @param type for example the {@code Pod} of fabric8, or Jackson's {@code ObjectNode}
+   * @param judge judges objects
+   * @param options say more about it
    * @return this builder
    * @throws IllegalArgumentException if the name is empty or was added before, or the host has
    *     1,024 hooks
    */
-  public HostBuilder mutate(String name, Handler handler) {
-    return mutate(name, handler, HookOptions.DEFAULTS);
+  public <T> HostBuilder validate(
+      String name, Class<T> type, Validator.Judge<T> judge, HookOption... options) {
+    return validate(
+        name,
+        request -> {
+          T object = request.object(type);
+          return object == null ? Response.allow() : judge.judge(object, request);
+        },
+        options);
   }
 
   /**
    * Adds a mutating hook.
    *
    * @param name of the hook, as in its configuration
-   * @param handler judges requests
+   * @param handler judges requests, for example a {@link Mutator}
    * @param options say more about it
    * @return this builder
    * @throws IllegalArgumentException if the name is empty or was added before, or the host has
    *     1,024 hooks
    */
-  public HostBuilder mutate(String name, Handler handler, HookOptions options) {
+  public HostBuilder mutate(String name, Handler handler, HookOption... options) {
     return add(new HookId(name, Stage.STAGE_MUTATE), handler, options);
   }
 
   /**
-   * Adds an initializer.
+   * Adds a mutating hook of typed objects. Members that the type does not know stay as they are. A
+   * request without an object, which is a {@code DELETE}, is allowed.
    *
-   * @param name of the initializer, as in its InitializerConfiguration
-   * @param handler completes objects, see {@link Initializer#of}; a handler of one's own answers as
-   *     that of a mutating hook
-   * @return this builder
-   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
-   *     1,024 hooks
-   */
-  public HostBuilder initialize(String name, Handler handler) {
-    return initialize(name, handler, HookOptions.DEFAULTS);
-  }
-
-  /**
-   * Adds an initializer.
-   *
-   * @param name of the initializer, as in its InitializerConfiguration
-   * @param handler completes objects, see {@link Initializer#of}
+   * @param <T> the type
+   * @param name of the hook, as in its configuration
+   * @param type for example the {@code Pod} of fabric8, or Jackson's {@code ObjectNode}
+   * @param edit changes objects in place
    * @param options say more about it
    * @return this builder
    * @throws IllegalArgumentException if the name is empty or was added before, or the host has
    *     1,024 hooks
    */
-  public HostBuilder initialize(String name, Handler handler, HookOptions options) {
+  public <T> HostBuilder mutate(
+      String name, Class<T> type, Mutator.Edit<T> edit, HookOption... options) {
+    return mutate(name, request -> Mutator.apply(request, type, edit), options);
+  }
+
+  /**
+   * Adds an initializer, which completes an object before it is created, and before the mutating
+   * hooks. It is called again for the same object, as it was before, when the replica that had it
+   * is lost.
+   *
+   * @param <T> the type
+   * @param name of the initializer, as in its InitializerConfiguration
+   * @param type for example the {@code Pod} of fabric8, or Jackson's {@code ObjectNode}
+   * @param edit changes objects in place
+   * @param options say more about it
+   * @return this builder
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
+   */
+  public <T> HostBuilder initialize(
+      String name, Class<T> type, Mutator.Edit<T> edit, HookOption... options) {
+    return initialize(
+        name,
+        request -> {
+          Request.present(request.rawObject());
+          return Mutator.apply(request, type, edit);
+        },
+        options);
+  }
+
+  /**
+   * Adds an initializer with a handler, which answers as that of a mutating hook.
+   *
+   * @param name of the initializer, as in its InitializerConfiguration
+   * @param handler completes objects
+   * @param options say more about it
+   * @return this builder
+   * @throws IllegalArgumentException if the name is empty or was added before, or the host has
+   *     1,024 hooks
+   */
+  public HostBuilder initialize(String name, Handler handler, HookOption... options) {
     return add(new HookId(name, Stage.STAGE_INITIALIZE), handler, options);
   }
 
-  private HostBuilder add(HookId id, Handler handler, HookOptions options) {
+  private HostBuilder add(HookId id, Handler handler, HookOption... options) {
     if (id.name().isEmpty() || hooks.containsKey(id) || hooks.size() >= Limits.MAX_HOOKS) {
       throw new IllegalArgumentException(
           String.format(
               "hook \"%s\" has no name, was added before, or is one more than %d",
               id.name(), Limits.MAX_HOOKS));
     }
-    hooks.put(id, new Hook(id, handler, options, new Complaints()));
+    Hook hook = new Hook(id, handler, List.of(options));
+    hooks.put(id, hook);
     hello.addHooks(
         HookOffer.newBuilder()
             .setName(id.name())
             .setStage(id.stage())
-            .setSpeculate(options.speculates()));
+            .setSpeculate(hook.speculates()));
     return this;
   }
 
@@ -329,12 +357,16 @@ public final class HostBuilder {
    * Makes the host. It does nothing yet. The builder may make others.
    *
    * @return the host
+   * @throws IllegalStateException if hooks, dispatchers or TLS are missing
    */
   public Host build() {
     return new Host(settings());
   }
 
   Settings settings() {
+    if (tls == null) {
+      throw new IllegalStateException("the host has no TLS: use Tls.files, or plaintext in tests");
+    }
     Hello.Builder own = hello.clone();
     if (own.getInstance().isEmpty()) {
       own.setInstance(newInstance());

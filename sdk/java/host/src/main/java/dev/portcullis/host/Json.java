@@ -1,5 +1,6 @@
 package dev.portcullis.host;
 
+import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.StreamReadFeature;
 import com.fasterxml.jackson.databind.DeserializationFeature;
@@ -12,7 +13,9 @@ import java.io.IOException;
 /** Reads and writes JSON trees in which numbers keep their spelling. */
 final class Json {
   static final JsonMapper MAPPER =
-      JsonMapper.builder()
+      // Names of members are the caller's: each would be interned.
+      JsonMapper.builder(
+              JsonFactory.builder().disable(JsonFactory.Feature.INTERN_FIELD_NAMES).build())
           .enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS)
           .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
           .disable(JsonNodeFeature.STRIP_TRAILING_BIGDECIMAL_ZEROES)

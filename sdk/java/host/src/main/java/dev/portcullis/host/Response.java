@@ -68,7 +68,11 @@ public final class Response {
    *     change
    * @return the verdict
    */
-  public static Response patch(ByteString patch) {
+  public static Response patch(byte[] patch) {
+    return patch(ByteString.copyFrom(patch));
+  }
+
+  private static Response patch(ByteString patch) {
     return patch.isEmpty()
         ? ALLOW
         : new Response(
@@ -113,7 +117,8 @@ public final class Response {
    * @return the verdict; an allowing one if nothing was changed, or the request has no object
    */
   public static Response change(Request request, Consumer<ObjectNode> edit) {
-    if (!(request.tree() instanceof ObjectNode object)) {
+    ObjectNode object = request.object(ObjectNode.class);
+    if (object == null) {
       return ALLOW;
     }
     edit.accept(object);
@@ -244,12 +249,8 @@ public final class Response {
     return message.getAllowed();
   }
 
-  /**
-   * The verdict as it crosses the wire, for tests.
-   *
-   * @return the message
-   */
-  public AdmissionResponse message() {
+  /** The verdict as it crosses the wire. */
+  AdmissionResponse message() {
     if (message.getAllowed()) {
       return message.hasStatus() ? message.toBuilder().clearStatus().build() : message;
     }
@@ -261,6 +262,11 @@ public final class Response {
       status.setReason("Forbidden");
     }
     return message.toBuilder().setStatus(status).build();
+  }
+
+  @Override
+  public String toString() {
+    return message().toString();
   }
 
   /** Names what the author gave and the verdict lacks; empty if nothing. */

@@ -1,18 +1,11 @@
 package dev.portcullis.host;
 
 import java.time.Duration;
-import java.time.Instant;
 import java.util.concurrent.Executor;
 import java.util.function.LongSupplier;
 
 /** The call of a running handler. */
-record RunningCall(Invocation invocation, LongSupplier clock, Executor callbacks, Instant deadline)
-    implements Call {
-  static RunningCall of(Invocation invocation, LongSupplier clock, Executor callbacks) {
-    long left = invocation.deadline() - clock.getAsLong();
-    return new RunningCall(invocation, clock, callbacks, Instant.now().plusNanos(left));
-  }
-
+record RunningCall(Invocation invocation, LongSupplier clock, Executor callbacks) implements Call {
   @Override
   public Duration remaining() {
     return Duration.ofNanos(Math.max(0, invocation.deadline() - clock.getAsLong()));

@@ -12,7 +12,6 @@ import org.jspecify.annotations.Nullable;
  * What a host is built with.
  *
  * @param hello without the share of the calls
- * @param tls null if it was not set
  * @param drainTimeout in nanoseconds
  * @param executor null if the host makes its own
  */
@@ -21,7 +20,7 @@ record Settings(
     Map<HookId, Hook> hooks,
     List<String> dispatchers,
     String serverName,
-    @Nullable Tls tls,
+    Tls tls,
     int maxOutstanding,
     long drainTimeout,
     @Nullable Executor executor,
@@ -29,16 +28,12 @@ record Settings(
     Resolver resolver,
     OpenTelemetry openTelemetry,
     Logger logger) {
-  /** Whether a host can start with the settings. */
-  static void check(Settings settings) {
-    if (settings.hooks().isEmpty()) {
+  Settings {
+    if (hooks.isEmpty()) {
       throw new IllegalStateException("the host has no hooks: add some with validate or mutate");
     }
-    if (settings.dispatchers().isEmpty()) {
+    if (dispatchers.isEmpty()) {
       throw new IllegalStateException("the host has no dispatchers: name them, host:port");
-    }
-    if (settings.tls() == null) {
-      throw new IllegalStateException("the host has no TLS: use Tls.files, or plaintext in tests");
     }
   }
 }

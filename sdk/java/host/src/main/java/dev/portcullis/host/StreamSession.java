@@ -377,7 +377,7 @@ final class StreamSession implements ClientResponseObserver<ConnectRequest, Conn
   private @Nullable String notReady(String name) {
     for (Stage stage : HookId.STAGES) {
       Hook hook = settings.hooks().get(new HookId(name, stage));
-      Readiness readiness = hook == null ? null : hook.options().readiness();
+      Readiness readiness = hook == null ? null : hook.readiness();
       if (readiness == null) {
         continue;
       }

@@ -11,8 +11,6 @@ import io.opentelemetry.api.metrics.DoubleHistogram;
 import io.opentelemetry.api.metrics.LongCounter;
 import io.opentelemetry.api.metrics.Meter;
 import io.opentelemetry.api.trace.Span;
-import io.opentelemetry.api.trace.SpanContext;
-import io.opentelemetry.api.trace.SpanId;
 import io.opentelemetry.api.trace.SpanKind;
 import io.opentelemetry.api.trace.StatusCode;
 import io.opentelemetry.api.trace.Tracer;
@@ -20,6 +18,7 @@ import io.opentelemetry.api.trace.propagation.W3CTraceContextPropagator;
 import io.opentelemetry.context.Context;
 import io.opentelemetry.context.propagation.TextMapGetter;
 import java.time.Instant;
+import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
@@ -28,6 +27,8 @@ import org.jspecify.annotations.Nullable;
 final class Telemetry {
   private static final String SCOPE = "dev.portcullis.host";
   private static final int SPAN_ID_BYTES = 8;
+  private static final int SPAN_START = 36;
+  private static final int SPAN_END = 52;
   private static final double NANOS = TimeUnit.SECONDS.toNanos(1);
 
   private static final AttributeKey<String> HOOK = AttributeKey.stringKey("portcullis.hook");
@@ -120,35 +121,29 @@ final class Telemetry {
     };
   }
 
+  private static Context parent(Invocation invocation) {
+    Review review = invocation.review();
+    return W3CTraceContextPropagator.getInstance()
+        .extract(
+            Context.root(),
+            Map.of(
+                "traceparent", traceparent(review, invocation.call()),
+                "tracestate", review.getTracestate()),
+            MapGetter.INSTANCE);
+  }
+
   /**
    * The call's span in the dispatcher. The traceparent of a review is that of all its hooks; the
    * span of the call of one is named beside it.
    */
-  private static Context parent(Invocation invocation) {
-    Review review = invocation.review();
-    if (review.getTraceparent().isEmpty()) {
-      return Context.root();
-    }
-    Context context =
-        W3CTraceContextPropagator.getInstance()
-            .extract(
-                Context.root(),
-                Map.of(
-                    "traceparent", review.getTraceparent(), "tracestate", review.getTracestate()),
-                MapGetter.INSTANCE);
-    SpanContext reviewSpan = Span.fromContext(context).getSpanContext();
-    HookCall call = invocation.call();
-    ByteString id = call.getSpanId();
-    if (!reviewSpan.isValid() || id.size() != SPAN_ID_BYTES) {
-      return context;
-    }
-    return context.with(
-        Span.wrap(
-            SpanContext.createFromRemoteParent(
-                reviewSpan.getTraceId(),
-                SpanId.fromBytes(id.toByteArray()),
-                reviewSpan.getTraceFlags(),
-                reviewSpan.getTraceState())));
+  static String traceparent(Review review, HookCall call) {
+    String shared = review.getTraceparent(); // VERSION-TRACE-SPAN-FLAGS
+    ByteString span = call.getSpanId();
+    return shared.length() < SPAN_END || span.size() != SPAN_ID_BYTES
+        ? shared
+        : shared.substring(0, SPAN_START)
+            + HexFormat.of().formatHex(span.toByteArray())
+            + shared.substring(SPAN_END);
   }
 
   private enum MapGetter implements TextMapGetter<Map<String, String>> {

@@ -9,7 +9,7 @@
  *         .tls(Tls.files(Path.of("/tls/tls.crt"), Path.of("/tls/tls.key"), Path.of("/tls/ca.crt")))
  *         .validate(
  *             "imagepolicy.example.com",
- *             (call, request) ->
+ *             request ->
  *                 request.object().at("/spec/hostNetwork").asBoolean()
  *                     ? Response.deny("hostNetwork is not allowed here").cause("spec.hostNetwork", "must be false")
  *                     : Response.allow())

@@ -2,8 +2,6 @@ package dev.portcullis.testhost;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import com.google.protobuf.ByteString;
-import dev.portcullis.host.Call;
 import dev.portcullis.host.DeniedException;
 import dev.portcullis.host.Handler;
 import dev.portcullis.host.HandlerException;
@@ -16,6 +14,7 @@ import java.io.IOException;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
+import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -24,8 +23,8 @@ import org.jspecify.annotations.Nullable;
 /** The handler of every hook: it does what the member "script" of the object says. */
 record ScriptHandler(String hook, Control control) implements Handler {
   @Override
-  public Response handle(Call call, Request request) throws Exception {
-    long left = call.remaining().toMillis();
+  public Response handle(Request request) throws Exception {
+    long left = request.remaining().toMillis();
     control.say(Control.event("called").put("hook", hook));
     try {
       JsonNode object = request.object().isMissingNode() ? request.oldObject() : request.object();
@@ -37,12 +36,13 @@ record ScriptHandler(String hook, Control control) implements Handler {
       }
       return response;
     } finally {
-      control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
+      control.say(
+          Control.event("returned").put("hook", hook).put("cancelled", request.isCancelled()));
     }
   }
 
   /** Does what the script says, as far as that is about the object. */
-  ObjectNode initialize(Call call, Request request, ObjectNode object) throws Exception {
+  void initialize(ObjectNode object, Request request) throws Exception {
     control.say(Control.event("called").put("hook", hook));
     try {
       JsonNode script = object.path("script").deepCopy();
@@ -59,9 +59,9 @@ record ScriptHandler(String hook, Control control) implements Handler {
         rest.remove("patch");
         outcome(rest, request);
       }
-      return object;
     } finally {
-      control.say(Control.event("returned").put("hook", hook).put("cancelled", call.isCancelled()));
+      control.say(
+          Control.event("returned").put("hook", hook).put("cancelled", request.isCancelled()));
     }
   }
 
@@ -136,7 +136,7 @@ record ScriptHandler(String hook, Control control) implements Handler {
 
   private static Map<String, String> echo(Request request, long left) {
     Map<String, String> echo = new TreeMap<>();
-    echo.put("uid", request.admission().getUid());
+    echo.put("uid", request.uid());
     echo.put("cluster", request.cluster());
     echo.put("namespace", request.namespace());
     echo.put("name", request.name());
@@ -145,7 +145,7 @@ record ScriptHandler(String hook, Control control) implements Handler {
     echo.put("configuration", request.configuration());
     echo.put("dry-run", Boolean.toString(request.dryRun()));
     echo.put("round", Integer.toString(request.round()));
-    echo.put("mode", request.mode().name());
+    echo.put("mode", "MODE_" + request.mode().toUpperCase(Locale.ROOT));
     echo.put("object-sha256", digest(request.rawObject()));
     echo.put("old-object-sha256", digest(request.rawOldObject()));
     echo.put("remaining-ms", Long.toString(left));
@@ -153,14 +153,13 @@ record ScriptHandler(String hook, Control control) implements Handler {
     return echo;
   }
 
-  private static String digest(@Nullable ByteString raw) {
+  private static String digest(byte @Nullable [] raw) {
     if (raw == null) {
       return "";
     }
     try {
       MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
-      sha256.update(raw.asReadOnlyByteBuffer());
-      return HexFormat.of().formatHex(sha256.digest());
+      return HexFormat.of().formatHex(sha256.digest(raw));
     } catch (NoSuchAlgorithmException e) {
       throw new AssertionError(e);
     }

@@ -2,10 +2,9 @@ package dev.portcullis.testhost;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.portcullis.host.HandlerException;
-import dev.portcullis.host.HookOptions;
+import dev.portcullis.host.HookOption;
 import dev.portcullis.host.Host;
 import dev.portcullis.host.HostBuilder;
-import dev.portcullis.host.Initializer;
 import dev.portcullis.host.Tls;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
@@ -18,6 +17,8 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** A host whose handlers do what the objects of reviews ask for: {@code TestHost CONFIG.json}. */
@@ -105,7 +106,7 @@ public final class TestHost {
     for (String hook : config.initialize()) {
       ScriptHandler handler = new ScriptHandler(hook, control);
       builder.initialize(
-          hook, Initializer.ofTree(handler::initialize), options(config, control, hook));
+          hook, ObjectNode.class, handler::initialize, options(config, control, hook));
     }
     return builder.build();
   }
@@ -123,17 +124,20 @@ public final class TestHost {
         : Tls.files(Path.of(files.cert()), Path.of(files.key()), Path.of(files.ca()));
   }
 
-  private static HookOptions options(Config config, Control control, String hook) {
-    HookOptions options =
-        config.speculate().contains(hook) ? HookOptions.speculate() : HookOptions.DEFAULTS;
-    if (!config.unready().contains(hook)) {
-      return options;
+  private static HookOption[] options(Config config, Control control, String hook) {
+    List<HookOption> options = new ArrayList<>();
+    if (config.speculate().contains(hook)) {
+      options.add(HookOption.speculate());
     }
-    return options.andReadyWhen(
-        () -> {
-          if (!control.isReady(hook)) {
-            throw new HandlerException("not ready");
-          }
-        });
+    if (config.unready().contains(hook)) {
+      options.add(HookOption.ready(() -> checkReady(control, hook)));
+    }
+    return options.toArray(HookOption[]::new);
+  }
+
+  private static void checkReady(Control control, String hook) throws HandlerException {
+    if (!control.isReady(hook)) {
+      throw new HandlerException("not ready");
+    }
   }
 }

@@ -1,7 +1,9 @@
 package dev.portcullis.host.testing;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.cfg.JsonNodeFeature;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.MissingNode;
 import com.google.protobuf.ByteString;
@@ -10,13 +12,18 @@ import dev.portcullis.admission.v1.GroupVersionKind;
 import dev.portcullis.admission.v1.GroupVersionResource;
 import dev.portcullis.admission.v1.UserInfo;
 import java.util.Locale;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Makes requests about objects in JSON. Kind, name and namespace are the object's; the resource is
  * the usual plural of its kind. What the hook looks at besides is set with {@code toBuilder()}.
  */
 public final class Requests {
-  private static final JsonMapper MAPPER = JsonMapper.builder().build();
+  static final JsonMapper MAPPER =
+      JsonMapper.builder()
+          .enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS)
+          .disable(JsonNodeFeature.STRIP_TRAILING_BIGDECIMAL_ZEROES)
+          .build();
 
   private Requests() {}
 
@@ -55,7 +62,7 @@ public final class Requests {
     return about(old).setOperation("DELETE").setOldObject(raw(old)).build();
   }
 
-  private static dev.portcullis.admission.v1.Object raw(String object) {
+  static dev.portcullis.admission.v1.Object raw(String object) {
     return dev.portcullis.admission.v1.Object.newBuilder()
         .setRaw(ByteString.copyFromUtf8(object))
         .build();
@@ -65,12 +72,16 @@ public final class Requests {
    * Reads the head of an object. One that cannot be read has none: hosts must bear that as well.
    */
   private static AdmissionRequest.Builder about(String object) {
-    JsonNode head;
     try {
-      head = MAPPER.readTree(object);
+      return about(MAPPER.readTree(object));
     } catch (JsonProcessingException e) {
-      head = MissingNode.getInstance();
+      return about(MissingNode.getInstance());
     }
+  }
+
+  /** Begins a request about an object, if there is one. */
+  static AdmissionRequest.Builder about(@Nullable JsonNode object) {
+    JsonNode head = object == null ? MissingNode.getInstance() : object;
     String apiVersion = head.path("apiVersion").asText();
     int slash = apiVersion.indexOf('/');
     String group = slash < 0 ? "" : apiVersion.substring(0, slash);

@@ -2,13 +2,16 @@ package dev.portcullis.host;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.portcullis.admission.v1.AdmissionResponse;
 import dev.portcullis.admission.v1.Stage;
 import dev.portcullis.admission.v1.Status;
+import dev.portcullis.host.testing.Answer;
 import dev.portcullis.host.testing.FakeDispatcher;
 import dev.portcullis.host.testing.Requests;
+import dev.portcullis.host.v1.HookCall;
 import dev.portcullis.host.v1.Verdict;
 import io.opentelemetry.context.Context;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
@@ -16,10 +19,13 @@ import io.opentelemetry.sdk.trace.ReadWriteSpan;
 import io.opentelemetry.sdk.trace.ReadableSpan;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
 import io.opentelemetry.sdk.trace.SpanProcessor;
+import java.io.IOException;
 import java.text.MessageFormat;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.ResourceBundle;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
@@ -103,19 +109,93 @@ class DenialTest {
     String none = silent();
     assertEquals("", status(new DeniedException(none).response()).getMessage());
     assertEquals(403, status(new DeniedException((Response) null).response()).getCode());
-    try (FakeDispatcher mesh =
-        FakeDispatcher.serving(
-            Host.builder("test")
-                .initialize(
-                    "i",
-                    Initializer.ofTree(
-                        (call, request, pod) -> {
-                          throw new DeniedException(Response.deny(none).code(200).reason(null));
-                        })))) {
-      AdmissionResponse refused = mesh.review("i", Requests.create(POD));
-      assertFalse(refused.getAllowed());
-      assertEquals(403, refused.getStatus().getCode());
+    assertThrows(IllegalArgumentException.class, () -> new DeniedException(Response.allow()));
+  }
+
+  @Test
+  void whatIsThrownIsADenialAtEveryStage() {
+    Handler plain =
+        request -> {
+          throw new DeniedException("no");
+        };
+    Handler wrapped =
+        request -> {
+          HandlerException failure = new HandlerException("down", new DeniedException("no"));
+          throw new IOException(failure);
+        };
+    Handler late =
+        request -> {
+          while (!request.isCancelled()) {
+            Thread.onSpinWait();
+          }
+          throw new DeniedException(Response.deny("no").code(422));
+        };
+    for (Handler handler : List.of(plain, wrapped, late)) {
+      try (FakeDispatcher mesh =
+          FakeDispatcher.serving(
+              Host.builder("test")
+                  .validate("v", handler)
+                  .mutate("m", handler)
+                  .initialize("i", handler))) {
+        for (String hook : List.of("v", "m", "i")) {
+          Verdict verdict = Verdict.getDefaultInstance();
+          // On a busy machine the time may be over before the handler has begun.
+          for (int ms = 50; !verdict.hasResponse(); ms *= 2) {
+            HookCall call =
+                mesh.session().call(hook, Duration.ofMillis(handler == late ? ms : 60_000));
+            verdict = mesh.session().post(Requests.create(POD), call).get(0).join();
+            assertFalse(verdict.hasError() || verdict.hasCancelled(), verdict.toString());
+          }
+          assertFalse(verdict.getResponse().getAllowed());
+          assertEquals("no", verdict.getResponse().getStatus().getMessage());
+        }
+      }
     }
+  }
+
+  private static final @Nullable String[] TEXTS = {
+    null, "", "x", "\0", "n\ud800", "\udfff", "ü🚢", "w".repeat(1 << 20)
+  };
+
+  private static Response decorated(Response response, Random random) {
+    String first = TEXTS[random.nextInt(TEXTS.length)];
+    String second = TEXTS[random.nextInt(TEXTS.length)];
+    return switch (random.nextInt(6)) {
+      case 0 -> response.code(random.nextInt());
+      case 1 -> response.reason(first);
+      case 2 -> response.cause(first, second, first);
+      case 3 -> response.warnings(first, second);
+      case 4 -> response.audit(first, second);
+      default -> new DeniedException(response).response();
+    };
+  }
+
+  /** Whatever the public API can build is sent as a denial, however little the dispatcher takes. */
+  @Test
+  void anyDenialIsSentAsADenial() throws Exception {
+    for (int seed = 0; seed < 100; seed++) {
+      Random random = new Random(seed);
+      Response response = Response.deny(TEXTS[random.nextInt(TEXTS.length)]);
+      for (int i = random.nextInt(12); i > 0; i--) {
+        response = decorated(response, random);
+      }
+      sent(response);
+      int limit = 200 + random.nextInt(1 << (8 + random.nextInt(14)));
+      Verdict fit =
+          Outcomes.fit(Outcomes.returned(response, Stage.STAGE_VALIDATE, false).build(), limit);
+      assertTrue(fit.hasResponse() && !fit.getResponse().getAllowed(), "seed " + seed);
+      assertTrue(fit.getSerializedSize() <= limit, "seed " + seed);
+    }
+  }
+
+  @Test
+  void moreThanADispatcherTakesIsLeftOut() throws Exception {
+    Response denial = Response.deny("no");
+    for (int i = 0; i < 5000; i++) {
+      denial = denial.warnings("w" + i);
+    }
+    assertEquals(4096, sent(denial).getWarningsCount());
+    assertEquals("warnings", denial.leftOut());
   }
 
   /** A log, which may have a defect. */
@@ -183,9 +263,9 @@ class DenialTest {
         FakeDispatcher.serving(
             Host.builder("test")
                 .logger(log)
-                .validate("v", (call, request) -> Response.deny("no").code(200)))) {
+                .validate("v", request -> Response.deny("no").code(200)))) {
       for (int i = 0; i < 5; i++) {
-        assertFalse(mesh.review("v", Requests.create(POD)).getAllowed());
+        assertFalse(mesh.review("v", Requests.create(POD)).allowed());
       }
     }
     assertEquals(
@@ -207,11 +287,11 @@ class DenialTest {
             Host.builder("test")
                 .logger(new Log(new ArrayList<>(), true))
                 .openTelemetry(OpenTelemetrySdk.builder().setTracerProvider(spans).build())
-                .validate("v", (call, request) -> Response.deny("no").code(200)))) {
+                .validate("v", request -> Response.deny("no").code(200)))) {
       for (int i = 0; i < 3; i++) {
-        AdmissionResponse verdict = mesh.review("v", Requests.create(POD));
-        assertFalse(verdict.getAllowed());
-        assertEquals("no", verdict.getStatus().getMessage());
+        Answer verdict = mesh.review("v", Requests.create(POD));
+        assertFalse(verdict.allowed());
+        assertEquals("no", verdict.message());
       }
     }
   }

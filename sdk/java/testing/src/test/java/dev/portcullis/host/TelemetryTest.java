@@ -49,7 +49,7 @@ class TelemetryTest {
                 .openTelemetry(telemetry)
                 .validate(
                     "a",
-                    (call, request) ->
+                    request ->
                         Response.deny("no")
                             .audit("span", Span.current().getSpanContext().getSpanId())))) {
       FakeSession session = mesh.session();
@@ -96,16 +96,16 @@ class TelemetryTest {
                         .setMeterProvider(
                             SdkMeterProvider.builder().registerMetricReader(metrics).build())
                         .build())
-                .validate("allow", (call, request) -> Response.allow())
-                .validate("deny", (call, request) -> Response.deny("no"))
+                .validate("allow", request -> Response.allow())
+                .validate("deny", request -> Response.deny("no"))
                 .validate(
                     "fail",
-                    (call, request) -> {
+                    request -> {
                       throw new IllegalStateException("down");
                     })
                 .validate(
                     "panic",
-                    (call, request) -> {
+                    request -> {
                       throw new AssertionError("bug");
                     }))) {
       for (String hook : List.of("allow", "deny", "fail", "panic", "deny")) {

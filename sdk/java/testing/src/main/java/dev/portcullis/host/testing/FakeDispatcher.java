@@ -1,12 +1,12 @@
 package dev.portcullis.host.testing;
 
 import dev.portcullis.admission.v1.AdmissionRequest;
-import dev.portcullis.admission.v1.AdmissionResponse;
 import dev.portcullis.host.Host;
 import dev.portcullis.host.HostBuilder;
 import dev.portcullis.host.Tls;
 import dev.portcullis.host.v1.ConnectRequest;
 import dev.portcullis.host.v1.ConnectResponse;
+import dev.portcullis.host.v1.HookOffer;
 import dev.portcullis.host.v1.HostServiceGrpc;
 import dev.portcullis.host.v1.Verdict;
 import dev.portcullis.host.v1.Welcome;
@@ -20,6 +20,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
@@ -129,12 +130,27 @@ public final class FakeDispatcher implements AutoCloseable {
    * @return the verdict
    * @throws IllegalStateException if the hook gives no verdict
    */
-  public AdmissionResponse review(String hook, AdmissionRequest request) {
+  public Answer review(String hook, AdmissionRequest request) {
     Verdict verdict = session().ask(hook, request);
     if (!verdict.hasResponse()) {
       throw new IllegalStateException("hook \"" + hook + "\" gave no verdict: " + verdict);
     }
-    return verdict.getResponse();
+    return Answer.of(request, verdict.getResponse());
+  }
+
+  /**
+   * Puts a request to the one hook of the host of {@link #serving}.
+   *
+   * @param request the request
+   * @return the verdict
+   * @throws IllegalStateException if the hook gives no verdict, or the host has several
+   */
+  public Answer review(AdmissionRequest request) {
+    List<HookOffer> hooks = session().hello().getHooksList();
+    if (hooks.size() != 1) {
+      throw new IllegalStateException("the host has " + hooks.size() + " hooks: name one");
+    }
+    return review(hooks.get(0).getName(), request);
   }
 
   /** Breaks all sessions, as the death of a dispatcher does. It does not come back. */

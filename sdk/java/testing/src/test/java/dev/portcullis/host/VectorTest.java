@@ -142,7 +142,11 @@ class VectorTest {
     }
 
     private void enter(Vector.Step step) {
-      HostBuilder builder = Host.builder("imagepolicy").instance("imagepolicy-1");
+      HostBuilder builder =
+          Host.builder("imagepolicy")
+              .instance("imagepolicy-1")
+              .dispatchers("127.0.0.1:1")
+              .tls(Tls.plaintext());
       if (step.maxOutstanding() > 0) {
         builder.maxOutstanding(step.maxOutstanding());
       }

@@ -5,7 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import dev.portcullis.admission.v1.AdmissionResponse;
+import com.google.protobuf.ByteString;
+import dev.portcullis.admission.v1.ExtraValue;
+import dev.portcullis.host.testing.Answer;
 import dev.portcullis.host.testing.FakeDispatcher;
 import dev.portcullis.host.testing.FakeSession;
 import dev.portcullis.host.testing.Requests;
@@ -15,12 +17,15 @@ import dev.portcullis.host.v1.HookCall;
 import dev.portcullis.host.v1.Verdict;
 import dev.portcullis.host.v1.Welcome;
 import io.grpc.InsecureServerCredentials;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
@@ -41,7 +46,7 @@ class HostTest {
   }
 
   /** Waits until it is released or interrupted. */
-  private Response hold(Call call, Request request) throws InterruptedException {
+  private Response hold(Request request) throws InterruptedException {
     called.countDown();
     try {
       release.await();
@@ -64,18 +69,18 @@ class HostTest {
             host()
                 .mutate(
                     "team",
-                    (call, request) ->
+                    request ->
                         Response.change(
                             request,
                             pod ->
                                 pod.withObject("/metadata/labels")
                                     .put("team", request.namespace()))))) {
-      AdmissionResponse verdict = mesh.review("team", Requests.create(POD));
+      Answer answer = mesh.review("team", Requests.create(POD));
       assertEquals(
           "[{\"op\":\"add\",\"path\":\"/metadata/labels\",\"value\":{\"team\":\"b\"}}]",
-          verdict.getPatch().toStringUtf8());
-      assertEquals("JSONPatch", verdict.getPatchType());
-      assertTrue(mesh.review("team", Requests.delete(POD)).getPatch().isEmpty());
+          answer.patch().toString());
+      assertTrue(String.valueOf(answer.object()).contains("\"labels\":{\"team\":\"b\"}"));
+      assertTrue(mesh.review("team", Requests.delete(POD)).patch().isEmpty());
     }
   }
 
@@ -88,11 +93,11 @@ class HostTest {
             host()
                 .validate(
                     "a",
-                    (call, request) -> {
+                    request -> {
                       seen.complete(request.admission().getObject().getRaw().toStringUtf8());
                       return Response.allow();
                     }))) {
-      assertTrue(mesh.review("a", Requests.create(large)).getAllowed());
+      assertTrue(mesh.review("a", Requests.create(large)).allowed());
       assertEquals(large, seen.join());
     }
   }
@@ -120,10 +125,10 @@ class HostTest {
             host()
                 .validate(
                     "hold",
-                    (call, request) -> {
-                      assertTrue(call.remaining().compareTo(Duration.ofSeconds(30)) > 0);
-                      call.onCancel(() -> stopped.complete(call.isCancelled()));
-                      return hold(call, request);
+                    request -> {
+                      assertTrue(request.remaining().compareTo(Duration.ofSeconds(30)) > 0);
+                      request.onCancel(() -> stopped.complete(request.isCancelled()));
+                      return hold(request);
                     }))) {
       FakeSession session = mesh.session();
       CompletableFuture<Verdict> verdict =
@@ -145,7 +150,7 @@ class HostTest {
                 .executor(one)
                 .validate(
                     "a",
-                    (call, request) -> {
+                    request -> {
                       boolean first = called.getCount() > 0;
                       called.countDown();
                       while (first && !Thread.currentThread().isInterrupted()) {
@@ -187,7 +192,7 @@ class HostTest {
   void manyCallsAreAnsweredOnce() {
     try (FakeDispatcher mesh =
         FakeDispatcher.serving(
-            host().maxOutstanding(1000).validate("a", (call, request) -> Response.allow()))) {
+            host().maxOutstanding(1000).validate("a", request -> Response.allow()))) {
       FakeSession session = mesh.session();
       HookCall call = session.call("a", LONG);
       List<CompletableFuture<Verdict>> verdicts =
@@ -248,8 +253,8 @@ class HostTest {
   @Test
   void aHookIsReadyWhenItSaysSo() {
     AtomicInteger asked = new AtomicInteger();
-    HookOptions options =
-        HookOptions.readyWhen(
+    HookOption option =
+        HookOption.ready(
             () -> {
               if (asked.getAndIncrement() == 0) {
                 throw new HandlerException("cache is empty");
@@ -259,8 +264,7 @@ class HostTest {
               }
             });
     try (FakeDispatcher mesh =
-        FakeDispatcher.serving(
-            host().validate("a", (call, request) -> Response.allow(), options))) {
+        FakeDispatcher.serving(host().validate("a", request -> Response.allow(), option))) {
       FakeSession session = mesh.session();
       assertEquals("cache is empty", session.probe("a").getMessage());
       assertEquals("the hook is not ready", session.probe("a").getMessage());
@@ -281,7 +285,7 @@ class HostTest {
                 .maxOutstanding(10)
                 .dispatchers(first.address(), second.address())
                 .tls(Tls.plaintext())
-                .validate("a", (call, request) -> Response.allow())
+                .validate("a", request -> Response.allow())
                 .build()
                 .start()) {
       FakeSession one = first.accept();
@@ -307,7 +311,7 @@ class HostTest {
             host()
                 .dispatchers(mesh.address())
                 .tls(Tls.plaintext())
-                .validate("a", (call, request) -> Response.allow())
+                .validate("a", request -> Response.allow())
                 .build()
                 .start()) {
       mesh.accept().end(io.grpc.Status.UNAVAILABLE);
@@ -340,7 +344,7 @@ class HostTest {
                     younger.address().replace("127.0.0.1", "younger"))
                 .resolver(resolver)
                 .tls(Tls.plaintext())
-                .validate("a", (call, request) -> Response.allow())
+                .validate("a", request -> Response.allow())
                 .build()
                 .start()) {
       FakeSession first = older.accept();
@@ -363,7 +367,7 @@ class HostTest {
                 .zone("z")
                 .clusters("c")
                 .maxFrameBytes(1000)
-                .mutate("m", (call, request) -> Response.allow(), HookOptions.speculate()));
+                .mutate("m", request -> Response.allow(), HookOption.speculate()));
     try (mesh) {
       var hello = mesh.session().hello();
       assertEquals("portcullis-java 0.1.0", hello.getSdk() + " " + hello.getSdkVersion());
@@ -379,17 +383,108 @@ class HostTest {
   @Test
   void aHostThatCannotStartSaysWhy() {
     HostBuilder builder = host();
-    assertThrows(IllegalStateException.class, () -> builder.build().start(), "no hooks");
-    builder.validate("a", (call, request) -> Response.allow());
-    assertThrows(IllegalStateException.class, () -> builder.build().start(), "no dispatchers");
+    assertThrows(IllegalStateException.class, () -> builder.build(), "no hooks");
+    builder.validate("a", request -> Response.allow());
+    assertThrows(IllegalStateException.class, () -> builder.build(), "no dispatchers");
     builder.dispatchers("127.0.0.1:1");
-    assertThrows(IllegalStateException.class, () -> builder.build().start(), "no TLS");
+    assertThrows(IllegalStateException.class, () -> builder.build(), "no TLS");
     assertThrows(IllegalArgumentException.class, () -> builder.dispatchers("127.0.0.1"));
     assertThrows(
-        IllegalArgumentException.class,
-        () -> builder.validate("a", (call, request) -> Response.allow()));
+        IllegalArgumentException.class, () -> builder.validate("a", request -> Response.allow()));
+    builder.tls(Tls.plaintext());
     Host never = builder.build();
     never.close();
     assertThrows(IllegalStateException.class, never::start);
+  }
+
+  @Test
+  void aFutureIsWaitedForAndCancelled() throws Exception {
+    CompletableFuture<Response> never = new CompletableFuture<>();
+    try (FakeDispatcher mesh =
+        FakeDispatcher.serving(
+            host()
+                .validate(
+                    "later",
+                    Handler.async(
+                        request -> CompletableFuture.supplyAsync(() -> Response.deny("no"))))
+                .validate(
+                    "denied",
+                    Handler.async(
+                        request -> CompletableFuture.failedFuture(new DeniedException("thrown"))))
+                .validate(
+                    "bug",
+                    Handler.async(
+                        request -> CompletableFuture.failedFuture(new AssertionError("bug"))))
+                .validate(
+                    "never",
+                    Handler.async(
+                        request -> {
+                          called.countDown();
+                          return never;
+                        })))) {
+      assertEquals("no", mesh.review("later", Requests.create(POD)).message());
+      assertEquals("thrown", mesh.review("denied", Requests.create(POD)).message());
+      FakeSession session = mesh.session();
+      assertTrue(session.ask("bug", Requests.create(POD)).getError().getPanicked());
+      var verdict = session.post(Requests.create(POD), session.call("never", LONG)).get(0);
+      awaitCalled();
+      session.send(
+          ConnectResponse.newBuilder().setCancel(Cancel.newBuilder().setCallId(4)).build());
+      assertTrue(verdict.join().hasCancelled());
+      assertTrue(never.isCancelled());
+    }
+  }
+
+  @Test
+  void anExecutorThatRejectsStallsNothing() {
+    AtomicInteger tasks = new AtomicInteger();
+    FakeDispatcher mesh =
+        FakeDispatcher.serving(
+            host()
+                .maxOutstanding(1)
+                .executor(
+                    task -> {
+                      if (tasks.incrementAndGet() % 2 == 1) {
+                        throw new RejectedExecutionException("full");
+                      }
+                      task.run();
+                    })
+                .validate("a", request -> Response.allow()));
+    try (mesh) {
+      for (int i = 0; i < 4; i++) {
+        Verdict verdict = mesh.session().ask("a", Requests.create(POD));
+        assertEquals(i % 2 == 0 ? "overloaded" : "", verdict.getRefused().getReason());
+        assertEquals(i % 2 == 1, verdict.getResponse().getAllowed());
+      }
+    }
+  }
+
+  @Test
+  void aRequestSaysWhatTheReviewSays() {
+    var admission =
+        Requests.update(POD, POD).toBuilder()
+            .setDryRun(true)
+            .setSubResource("status")
+            .setOptions(
+                dev.portcullis.admission.v1.Object.newBuilder()
+                    .setRaw(ByteString.copyFromUtf8("{\"kind\": \"UpdateOptions\"}")));
+    admission
+        .getUserInfoBuilder()
+        .setUid("17")
+        .putExtra("scopes", ExtraValue.newBuilder().addItems("a").build());
+    Request request = Request.of(admission.build());
+    assertEquals(new Request.Kind("", "v1", "Pod"), request.kind());
+    assertEquals(new Request.Resource("", "v1", "pods"), request.resource());
+    assertEquals("status", request.subresource());
+    assertEquals(List.of("system:authenticated"), request.groups());
+    assertEquals("testing 17", request.username() + " " + request.userUid());
+    assertEquals(Map.of("scopes", List.of("a")), request.extra());
+    assertEquals("UpdateOptions", request.options().path("kind").asText());
+    assertEquals(
+        "UPDATE b a", request.operation() + " " + request.namespace() + " " + request.name());
+    assertEquals("unspecified", request.mode());
+    assertEquals(POD, new String(request.rawOldObject(), StandardCharsets.UTF_8));
+    assertTrue(request.dryRun());
+    assertEquals("", request.traceparent());
   }
 }

@@ -3,9 +3,9 @@
  *
  * <pre>{@code
  * try (FakeDispatcher mesh = FakeDispatcher.serving(ImagePolicy.host())) {
- *   AdmissionResponse verdict =
+ *   Answer answer =
  *       mesh.review("imagepolicy.example.com", Requests.create("{\"apiVersion\": \"v1\", ...}"));
- *   assertFalse(verdict.getAllowed());
+ *   assertFalse(answer.allowed());
  * }
  * }</pre>
  *

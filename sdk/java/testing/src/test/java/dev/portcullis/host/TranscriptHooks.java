@@ -5,6 +5,7 @@ import dev.portcullis.host.v1.Verdict;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -26,7 +27,7 @@ final class TranscriptHooks {
   }
 
   void register(HostBuilder host, String name) {
-    Handler handler = (call, request) -> handle(name, request);
+    Handler handler = request -> handle(name, request);
     switch (name) {
       case "patch" -> host.mutate(name, handler);
       case "initialize" -> host.initialize(name, handler);
@@ -34,7 +35,7 @@ final class TranscriptHooks {
           host.validate(
               name,
               handler,
-              HookOptions.readyWhen(
+              HookOption.ready(
                   () -> {
                     throw new HandlerException("cache is empty");
                   }));
@@ -48,10 +49,11 @@ final class TranscriptHooks {
       case "deny" -> Response.deny("no").cause("spec.image", "latest");
       case "deny-at-length" -> Response.deny("no ".repeat(100));
       case "patch", "stray-patch", "initialize" ->
-          Response.patch(request.admission().getObject().getRaw())
+          Response.patch(request.admission().getObject().getRaw().toByteArray())
               .warnings("patched in round " + request.round());
       case "name-configuration" -> Response.allow().audit("configuration", request.configuration());
-      case "name-mode" -> Response.allow().audit("mode", request.mode().name());
+      case "name-mode" ->
+          Response.allow().audit("mode", "MODE_" + request.mode().toUpperCase(Locale.ROOT));
       case "fail" -> throw new Exception("password is hunter2");
       case "fail-in-public" ->
           throw new IllegalStateException(
@@ -88,14 +90,13 @@ final class TranscriptHooks {
   private void call(Running running) {
     Invocation invocation = running.invocation();
     Request request =
-        new Request(invocation.call(), invocation.review().getRequest(), Codec.jackson());
+        new Request(
+            invocation.review(),
+            invocation.call(),
+            Codec.jackson(),
+            new RunningCall(invocation, () -> 0, Runnable::run));
     try {
-      Response response =
-          invocation
-              .hook()
-              .handler()
-              .handle(RunningCall.of(invocation, () -> 0, Runnable::run), request);
-      finish(running, response);
+      finish(running, invocation.hook().handler().handle(request));
     } catch (Throwable t) {
       returned.add(new Returned(invocation, running.started(), Outcomes.threw(t, false)));
     }

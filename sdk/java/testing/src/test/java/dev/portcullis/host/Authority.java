@@ -16,9 +16,11 @@ import java.util.Date;
 import java.util.List;
 import org.bouncycastle.asn1.x500.X500Name;
 import org.bouncycastle.asn1.x509.BasicConstraints;
+import org.bouncycastle.asn1.x509.ExtendedKeyUsage;
 import org.bouncycastle.asn1.x509.Extension;
 import org.bouncycastle.asn1.x509.GeneralName;
 import org.bouncycastle.asn1.x509.GeneralNames;
+import org.bouncycastle.asn1.x509.KeyPurposeId;
 import org.bouncycastle.cert.X509CertificateHolder;
 import org.bouncycastle.cert.X509v3CertificateBuilder;
 import org.bouncycastle.cert.jcajce.JcaX509v3CertificateBuilder;
@@ -38,13 +40,36 @@ final class Authority {
 
   Authority() throws GeneralSecurityException, IOException, OperatorCreationException {
     X509v3CertificateBuilder builder =
-        builder(NAME, keys)
+        builder(NAME, keys, 0)
             .addExtension(Extension.basicConstraints, true, new BasicConstraints(true));
     certificate = pem(sign(builder));
   }
 
   String certificate() {
     return certificate;
+  }
+
+  /** What a certificate is good for. */
+  enum Kind {
+    HOST,
+    ENDED,
+    EARLY,
+    SERVER,
+    NAMELESS
+  }
+
+  /** Issues a certificate with this authority beside it. */
+  Tls.Pem issue(Kind kind) throws GeneralSecurityException, IOException, OperatorCreationException {
+    KeyPair own = keys();
+    int day = kind == Kind.ENDED ? -2 : kind == Kind.EARLY ? 2 : 0;
+    X509v3CertificateBuilder builder =
+        builder(new X500Name(kind == Kind.NAMELESS ? "O=none" : "CN=host"), own, day);
+    if (kind == Kind.SERVER) {
+      builder.addExtension(
+          Extension.extendedKeyUsage, false, new ExtendedKeyUsage(KeyPurposeId.id_kp_serverAuth));
+    }
+    return new Tls.Pem(
+        pem(sign(builder)), pem(new JcaPKCS8Generator(own.getPrivate(), null)), certificate);
   }
 
   /** Writes a certificate for a name and an identity, and its key in PKCS #8. */
@@ -57,7 +82,7 @@ final class Authority {
       names.add(new GeneralName(GeneralName.dNSName, dns));
     }
     X509v3CertificateBuilder builder =
-        builder(new X500Name("CN=" + uri.replace('/', ' ')), own)
+        builder(new X500Name("CN=" + uri.replace('/', ' ')), own, 0)
             .addExtension(
                 Extension.subjectAlternativeName,
                 false,
@@ -66,8 +91,8 @@ final class Authority {
     Files.writeString(keyFile, pem(new JcaPKCS8Generator(own.getPrivate(), null)));
   }
 
-  private X509v3CertificateBuilder builder(X500Name subject, KeyPair subjectKeys) {
-    Instant now = Instant.now();
+  private X509v3CertificateBuilder builder(X500Name subject, KeyPair subjectKeys, int day) {
+    Instant now = Instant.now().plus(day, ChronoUnit.DAYS);
     return new JcaX509v3CertificateBuilder(
         NAME,
         BigInteger.valueOf(serial++),

@@ -1,0 +1,113 @@
+package dev.portcullis.host;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import dev.portcullis.host.testing.Case;
+import dev.portcullis.host.testing.FakeDispatcher;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Method;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.tools.JavaCompiler;
+import javax.tools.StandardJavaFileManager;
+import javax.tools.ToolProvider;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The programs of README.md that are whole, and the example against the table of all SDKs. */
+class ExampleTest {
+  private static final Pattern PROGRAM =
+      Pattern.compile(
+          "^```java\\n(import .*?\\bclass (\\w+) .*?)^```$", Pattern.MULTILINE | Pattern.DOTALL);
+
+  private static void compile(Path classes, List<Path> sources) throws Exception {
+    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+    StringWriter said = new StringWriter();
+    try (StandardJavaFileManager files = compiler.getStandardFileManager(null, null, null)) {
+      List<String> options = List.of("-d", classes.toString(), "-proc:none");
+      boolean compiled =
+          compiler
+              .getTask(said, files, null, options, null, files.getJavaFileObjectsFromPaths(sources))
+              .call();
+      assertTrue(compiled, said.toString());
+    }
+  }
+
+  @Test
+  void theProgramsOfTheReadmeCompile(@TempDir Path dir) throws Exception {
+    List<Path> sources = new ArrayList<>();
+    Matcher programs = PROGRAM.matcher(Files.readString(Repository.path("sdk/java/README.md")));
+    while (programs.find()) {
+      Path source = dir.resolve(programs.group(2) + ".java");
+      sources.add(Files.writeString(source, programs.group(1)));
+    }
+    assertEquals(2, sources.size());
+    compile(dir, sources);
+  }
+
+  @Test
+  void theExampleDecidesTheCasesOfAllLanguages(@TempDir Path dir) throws Exception {
+    String sources = "examples/imagepolicy-java/src/main/java/com/example/imagepolicy/";
+    compile(dir, List.of(Repository.path(sources + "Policy.java")));
+    try (URLClassLoader loader = new URLClassLoader(new URL[] {dir.toUri().toURL()})) {
+      Method newHost =
+          loader.loadClass("com.example.imagepolicy.Policy").getDeclaredMethod("newHost");
+      newHost.setAccessible(true);
+      try (FakeDispatcher mesh = FakeDispatcher.serving((HostBuilder) newHost.invoke(null))) {
+        List<Case> cases = Case.read(Repository.path("sdk/conformance/cases.yaml"));
+        assertTrue(cases.size() > 10, "there are cases");
+        cases.forEach(each -> each.check(mesh));
+      }
+    }
+  }
+
+  @Test
+  void aCaseOfAnotherVerdictFails(@TempDir Path dir) throws Exception {
+    String pod = "  object: {kind: Pod, metadata: {namespace: shop}}\n";
+    List<String> wrong =
+        List.of(
+            "allowed: true",
+            "allowed: false, code: 422",
+            "allowed: false, message: other",
+            "allowed: false, warnings: []",
+            "allowed: false, audit: {}",
+            "allowed: false, object: {}",
+            "allowed: false, patch: [{}]");
+    try (FakeDispatcher mesh =
+        FakeDispatcher.serving(
+            Host.builder("test")
+                .validate(
+                    "v",
+                    JsonNode.class,
+                    (object, request) ->
+                        Response.deny("no " + request.username() + request.groups())
+                            .warnings("w")
+                            .audit("k", request.operation() + request.namespace())))) {
+      Path file = dir.resolve("cases.yaml");
+      String right =
+          "- name: n\n  user: {name: jane, groups: [dev]}\n  namespace: other\n  oldObject: {}\n"
+              + "  operation: UPDATE\n"
+              + pod
+              + "  expect: {allowed: false, code: 403, message: 'jane[dev]', warnings: [w],"
+              + " audit: {k: UPDATEother}}\n";
+      Case.read(Files.writeString(file, right)).get(0).check(mesh);
+      for (String expect : wrong) {
+        Files.writeString(file, "- name: n\n" + pod + "  expect: {" + expect + "}\n");
+        Case one = Case.read(file).get(0);
+        assertThrows(AssertionError.class, () -> one.check(mesh), expect);
+      }
+      Files.writeString(file, "- name: n\n" + pod + "  expects: {allowed: true}\n");
+      assertThrows(UncheckedIOException.class, () -> Case.read(file));
+    }
+  }
+}
