@@ -67,8 +67,36 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 	if w.stage != admissionv1.Stage_STAGE_VALIDATE {
 		matcherType = "admit"
 	}
-	c.matcher = matchconditions.NewMatcher(limited{cel.NewCondition(results)}, &c.policy, "webhook", matcherType, w.Name)
+	c.matcher = matchconditions.NewMatcher(limited{cel.NewCondition(results)}, &c.policy, "webhook", matcherType, metered.name(w.Name))
 	return c
+}
+
+// maxMeteredNames bounds the names of hooks whose conditions have metrics, in the life of the process: the code of kube-apiserver that evaluates the
+// conditions keeps the series of each name for ever, 8 kB at most.
+const maxMeteredNames = 2000
+
+// metered are the names that have metrics.
+var metered meteredNames
+
+type meteredNames struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// name is the name of a hook in metrics.
+func (m *meteredNames) name(hook string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.known[hook]:
+	case len(m.known) == maxMeteredNames:
+		return "(other)"
+	case m.known == nil:
+		m.known = map[string]bool{hook: true}
+	default:
+		m.known[hook] = true
+	}
+	return hook
 }
 
 // costKey is the key of the units of CEL that are left, in a context.
