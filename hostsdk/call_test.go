@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -411,7 +410,7 @@ func TestErrorsThatAreBrokenAreContained(t *testing.T) {
 		"methods that panic": &badError{}, "a nil Error": (*hostsdk.Error)(nil), "a wrapped nil Error": fmt.Errorf("%w", (*hostsdk.Error)(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -154,6 +154,7 @@ func (r *Request) Traceparent() string {
 		return ""
 	}
 	carrier := propagation.MapCarrier{}
+	//nolint:forbidigo // The context holds the span alone.
 	propagation.TraceContext{}.Inject(remote(context.Background(), r.invocation), carrier)
 	return carrier.Get("traceparent")
 }

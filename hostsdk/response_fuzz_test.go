@@ -29,8 +29,9 @@ func FuzzResponses(f *testing.F) {
 	f.Add(uint8(9), "yes", int32(0), "", "x", 0, 16, 0, mebibyte)
 
 	// A worker of the fuzzer calls one input at a time.
-	var next func() (*hostsdk.Response, error)
-	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return next() }
+	var answer *hostsdk.Response
+	var failure error
+	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return answer, failure }
 	host, err := hostsdk.New(hostsdk.Options{Name: "fuzz", Logger: quiet()})
 	if err != nil {
 		f.Fatal(err)
@@ -55,21 +56,19 @@ func FuzzResponses(f *testing.F) {
 			response.WithAudit(fmt.Sprint(i), text)
 		}
 		denies := true
-		next = func() (*hostsdk.Response, error) { return response, nil }
+		answer, failure = response, nil
 		switch way % 10 {
 		case 1:
-			next = func() (*hostsdk.Response, error) { return nil, &hostsdk.DeniedError{Response: response} }
+			answer, failure = nil, &hostsdk.DeniedError{Response: response}
 		case 2:
-			next = func() (*hostsdk.Response, error) {
-				return nil, fmt.Errorf("%w", &hostsdk.DeniedError{Response: response})
-			}
+			answer, failure = nil, fmt.Errorf("%w", &hostsdk.DeniedError{Response: response})
 		case 3:
-			next = func() (*hostsdk.Response, error) { return nil, errors.Join(errors.New(text), hostsdk.Denied(text)) }
+			answer, failure = nil, errors.Join(errors.New(text), hostsdk.Denied(text))
 		case 6:
-			next = func() (*hostsdk.Response, error) { return hostsdk.Verbatim(verbatim(response)), nil }
+			answer, failure = hostsdk.Verbatim(verbatim(response)), nil
 		case 7:
-			response = hostsdk.Verbatim(&admissionv1.AdmissionResponse{Allowed: true})
-			response.Allowed = false
+			answer = hostsdk.Verbatim(&admissionv1.AdmissionResponse{Allowed: true})
+			answer.Allowed = false
 		case 8, 9:
 			response.Allowed, denies = true, false
 		}

@@ -104,7 +104,8 @@ func (r *Registry) Offerings(hooks []*match.Hook) (out []Offering) {
 		if s.Standing().Leaving {
 			continue
 		}
-		of := append(latest[s.tenant], s)
+		of := latest[s.tenant]
+		of = append(of, s)
 		if len(of) > latestOfIdentity {
 			slices.SortFunc(of, func(a, b *hostSession) int { return cmp.Or(b.joined.Compare(a.joined), cmp.Compare(a.ID(), b.ID())) })
 			of = of[:latestOfIdentity]

@@ -247,7 +247,13 @@ func playDenyWhatever(s *stage, thrown string) {
 // playDifference plays each change of changes.json of which the handler knows all members: the object becomes another document.
 func playDifference(s *stage) {
 	_, at := s.host(settings{})
-	var changes []struct{ Name, Raw, Before, After, Object, Patch string }
+	var changes []struct {
+		Name   string `json:"name"`
+		Raw    string `json:"raw"`
+		Before string `json:"before"`
+		After  string `json:"after"`
+		Patch  string `json:"patch"`
+	}
 	if err := json.Unmarshal(must[[]byte](s)(os.ReadFile("changes.json")), &changes); err != nil {
 		s.Fatalf("changes.json: %v", err)
 	}
