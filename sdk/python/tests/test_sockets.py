@@ -6,26 +6,37 @@ import logging
 import os
 import re
 import signal
+import socket
 import ssl
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from simple import allowing
 
-from portcullis_host import Host, HostError, Plaintext, Request, Response, TLSFiles, _manager, allow, deny
+from portcullis_host import TLS, TLSPEM, Host, HostError, Plaintext, Request, Response, TLSFiles, _manager, allow, deny
+from portcullis_host._certificate import fault
 from portcullis_host._limits import MILLISECOND
 from portcullis_host._loops import LoopThread
+from portcullis_host._tls import explain
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import Session, create, listen
 
 POD = create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})
 TESTHOST = Path(__file__).parents[1] / "testhost.py"
+
+
+YEAR = {year: datetime(year, 1, 1, tzinfo=UTC) for year in range(2020, 2030)}
 
 
 class Files:
@@ -41,6 +52,10 @@ class Files:
         issued = (authority or self.authority).issue_cert(identity)
         issued.cert_chain_pems[0].write_to_path(self.tls.cert)
         issued.private_key_pem.write_to_path(self.tls.key)
+
+    def stranger(self) -> TLSPEM:
+        issued = trustme.CA().issue_cert(common_name="host")
+        return TLSPEM(issued.cert_chain_pems[0].bytes(), issued.private_key_pem.bytes(), self.authority.cert_pem.bytes())
 
     def server(self, name: str = "mesh.example") -> grpc.ServerCredentials:
         issued = self.authority.issue_cert(name)
@@ -81,7 +96,7 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def new_host(*dispatchers: str, tls: TLSFiles | Plaintext | None = None, server_name: str = "", max_outstanding: int = 64) -> Host:
+def new_host(*dispatchers: str, tls: TLS | None = None, server_name: str = "", max_outstanding: int = 64) -> Host:
     h = Host("test", dispatchers=dispatchers, tls=tls or Plaintext(), server_name=server_name, max_outstanding=max_outstanding)
 
     @h.validate("allow")
@@ -152,6 +167,94 @@ async def test_a_fault_of_the_files_ends_the_start(files: Files) -> None:
     Path(files.tls.key).unlink()
     with pytest.raises(FileNotFoundError):
         await new_host("127.0.0.1:1", tls=files.tls).run()
+
+
+async def test_a_function_supplies_the_certificate_of_each_dial(files: Files, log: Log) -> None:
+    async with listen(credentials=files.server()) as dispatcher:
+        supplied = [files.stranger()]
+        h = new_host(dispatcher.address, tls=lambda: supplied[-1], server_name="mesh.example")
+        async with running(h):
+            await log.hears("no session")
+            supplied.append(files.tls())
+            assert (await (await dispatcher.accept()).review("allow", POD)).allowed
+
+
+async def test_an_error_of_a_dial_tells_who_refused_whom(files: Files, log: Log) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.load_verify_locations(files.tls.ca)
+    files.issue("mesh.example")
+    server.load_cert_chain(files.tls.cert, files.tls.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with suppress(OSError), listener.accept()[0] as connection:
+                server.wrap_socket(connection, server_side=True).recv(1)
+
+        refusing = asyncio.create_task(asyncio.to_thread(refuse))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        async with running(new_host(address, tls=files.stranger(), server_name="mesh.example")):
+            await log.hears("no session.*error=the dispatcher refused this host: .*ALERT")
+        await refusing
+
+
+FORMS = serialization.PrivateFormat
+
+
+@pytest.mark.parametrize("form", [FORMS.TraditionalOpenSSL, FORMS.PKCS8], ids=["PKCS1", "PKCS8"])
+@pytest.mark.parametrize("key_type", [trustme.KeyType.RSA, trustme.KeyType.ECDSA])
+async def test_keys_may_have_any_form(files: Files, form: serialization.PrivateFormat, key_type: trustme.KeyType) -> None:
+    issued = files.authority.issue_cert(common_name="host", key_type=key_type)
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    encoded = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    tls = TLSPEM(issued.cert_chain_pems[0].bytes(), encoded, files.authority.cert_pem.bytes())
+    async with listen(credentials=files.server()) as dispatcher, running(new_host(dispatcher.address, tls=tls, server_name="mesh.example")):
+        assert (await (await dispatcher.accept()).review("allow", POD)).allowed
+
+
+async def test_a_key_of_another_certificate_ends_the_start(files: Files) -> None:
+    tls = TLSPEM(files.tls().cert, files.stranger().key, files.tls().ca)
+    with pytest.raises(OSError, match="the key is not that of the certificate of this host"):
+        await new_host("127.0.0.1:1", tls=tls).run()
+
+
+async def test_an_error_of_a_dial_tells_the_fault_of_the_own_certificate(files: Files, log: Log) -> None:
+    expired = files.authority.issue_cert(
+        common_name="host", not_before=datetime(2020, 1, 1, tzinfo=UTC), not_after=datetime(2021, 1, 1, tzinfo=UTC)
+    )
+    tls = TLSPEM(expired.cert_chain_pems[0].bytes(), expired.private_key_pem.bytes(), files.authority.cert_pem.bytes())
+    async with listen(credentials=files.server()) as dispatcher:
+        async with running(new_host(dispatcher.address, tls=tls, server_name="mesh.example")):
+            await log.hears("no session.*error=the certificate of this host ended at 2021-01-01T00:00:00Z: ")
+
+
+@pytest.mark.parametrize(
+    ("names", "usages", "now", "want"),
+    [
+        (["spiffe://mesh/host"], ["clientAuth"], 2025, ""),
+        ([], [], 2025, "no identity"),
+        (["host"], None, 2025, ""),
+        (["spiffe://mesh/host"], ["serverAuth"], 2025, "for servers"),
+        (["spiffe://mesh/host"], ["serverAuth", "anyExtendedKeyUsage"], 2025, ""),
+        (["host"], [], 2027, "ended at 2026-01-01T00:00:00Z"),
+        (["host"], [], 2023, "not valid before 2024-01-01T00:00:00Z"),
+    ],
+)
+def test_faults_of_the_own_certificate(names: list[str], usages: list[str] | None, now: int, want: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names if ":" not in name])
+    builder = x509.CertificateBuilder(
+        subject, subject, key.public_key(), 1, datetime(2024, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    if uris := [x509.UniformResourceIdentifier(name) for name in names if ":" in name]:
+        builder = builder.add_extension(x509.SubjectAlternativeName(uris), critical=True)
+    if usages:
+        ids = {"clientAuth": "1.3.6.1.5.5.7.3.2", "serverAuth": "1.3.6.1.5.5.7.3.1", "anyExtendedKeyUsage": "2.5.29.37.0"}
+        builder = builder.add_extension(x509.ExtendedKeyUsage([x509.ObjectIdentifier(ids[usage]) for usage in usages]), critical=False)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    found = fault(b"# a comment\n" + pem, YEAR[now])
+    assert want in found if want else not found
+    assert explain("x", TLSPEM(pem[:100], b"", b""), YEAR[now]) == "x"
 
 
 async def test_a_host_needs_dispatchers_and_tls() -> None:

@@ -31,10 +31,11 @@ from portcullis_host._manager import Resolver
 from portcullis_host._metadata import annotations, labels
 from portcullis_host._request import Kind, Mode, Request, Resource, Stage
 from portcullis_host._response import Denied, Response, allow, change, deny, difference, patch
-from portcullis_host._tls import TLS, Plaintext, TLSFiles
+from portcullis_host._tls import TLS, TLSPEM, Plaintext, TLSFiles
 
 __all__ = [
     "TLS",
+    "TLSPEM",
     "Cause",
     "Denied",
     "Handler",

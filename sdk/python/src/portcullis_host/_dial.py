@@ -9,8 +9,8 @@ import grpc.aio
 
 from portcullis_host._dial_plan import Endpoint, is_ip, join, split
 from portcullis_host._errors import SessionError
-from portcullis_host._limits import CONNECT_TIMEOUT, MILLISECOND, SECOND, WIRE_BYTES
-from portcullis_host._tls import TLS
+from portcullis_host._limits import CONNECT_TIMEOUT, MILLISECOND, REFUSAL_TIMEOUT, SECOND, WIRE_BYTES
+from portcullis_host._tls import TLS, context, credentials, read
 
 METHOD: Final = "/portcullis.host.v1.HostService/Connect"
 
@@ -80,10 +80,10 @@ def channel(at: Endpoint, tls: TLS, *, max_frame_bytes: int) -> grpc.aio.Channel
         ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT // MILLISECOND),
         # No keepalive: the dispatcher's pings and the silence that Welcome names are the one clock of a session.
     ]
-    credentials = tls.credentials()
-    if credentials is None:
+    pem = read(tls)
+    if pem is None:
         return grpc.aio.insecure_channel(_target(at.address), options)
-    return grpc.aio.secure_channel(_target(at.address), credentials, options)
+    return grpc.aio.secure_channel(_target(at.address), credentials(pem), options)
 
 
 async def connect(to: grpc.aio.Channel, at: Endpoint, tls: TLS) -> GrpcStream:
@@ -116,12 +116,18 @@ async def meet(at: Endpoint, tls: TLS) -> None:
     gRPC for Python cannot be told to speak nothing older, which shows the certificate of the host to everybody on the way
     (github.com/grpc/grpc/pull/43045). With a dispatcher that can, it speaks 1.3: TLS prevents a downgrade.
     """
-    context = tls.context()
-    if context is None:
+    pem = read(tls)
+    if pem is None:
         return
     hostname, port = split(at.address)
-    _, writer = await asyncio.open_connection(hostname, int(port), ssl=context, server_hostname=at.server_name)
-    writer.close()
+    reader, writer = await asyncio.open_connection(hostname, int(port), ssl=context(pem), server_hostname=at.server_name)
+    try:
+        # By TLS 1.3 a server refuses a client after the handshake of the client. One of gRPC speaks first, if it does not.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_TIMEOUT / SECOND):
+                await reader.read(1)
+    finally:
+        writer.close()
     with suppress(OSError):
         await writer.wait_closed()
 

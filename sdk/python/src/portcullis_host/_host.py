@@ -26,7 +26,7 @@ from portcullis_host._loops import LoopThread, watch
 from portcullis_host._manager import Dialling, Manager, Resolver
 from portcullis_host._request import Stage
 from portcullis_host._telemetry import telemetry
-from portcullis_host._tls import TLS
+from portcullis_host._tls import TLS, context, read
 from portcullis_host._verdict import valid
 from portcullis_host.contract import host
 
@@ -55,7 +55,7 @@ class Host:
         name: Name of the program, the same for all its replicas, for example "imagepolicy".
         dispatchers: Their addresses, host:port. Every IP address that a host resolves to is a dispatcher of its own, and the host holds
             a session to each. Required for run.
-        tls: How sessions are secured: TLSFiles, or Plaintext in tests. Required for run.
+        tls: How sessions are secured: TLSFiles, TLSPEM, a function that returns one, or Plaintext in tests. Required for run.
         server_name: The name that every dispatcher's certificate must carry; empty means the host of its address. A peer that is named by
             its IP address alone is known by the name of the dispatcher that named it.
         instance: Names this process among its replicas; empty means the host name and a random suffix.
@@ -190,13 +190,15 @@ class Host:
 
         Raises:
             HostError: The host cannot start, or handlers were cut off.
-            OSError: A file of TLSFiles is at fault at the start; a later fault may be corrected while the host runs.
+            OSError: What secures sessions is at fault at the start; a later fault may be corrected while the host runs.
         """
         if not self._dispatchers:
             raise HostError("no dispatchers: name them, host:port")
         if self._tls is None:
             raise HostError("no tls: use TLSFiles, or Plaintext in tests")
-        self._tls.context()
+        pem = read(self._tls)
+        if pem is not None:
+            context(pem)
         dialling = Dialling(
             dispatchers=self._dispatchers,
             server_name=self._server_name,

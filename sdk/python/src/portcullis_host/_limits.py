@@ -20,6 +20,9 @@ ALIVE_INTERVAL: Final = 500 * MILLISECOND
 CONNECT_TIMEOUT: Final = 10 * SECOND
 """A dial, and then the Welcome, may take this time."""
 
+REFUSAL_TIMEOUT: Final = 1 * SECOND
+"""A dispatcher may take this time to refuse the certificate of the host."""
+
 CLOSE_TIMEOUT: Final = 2 * SECOND
 """The end of the stream may take this time once a side has nothing more to say."""
 

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from logging import Logger
 from typing import Final
 
@@ -14,7 +15,7 @@ from portcullis_host._dial_plan import Changes, DialPlan, Endpoint, Target, back
 from portcullis_host._errors import DrainedError, HostError
 from portcullis_host._limits import RESOLVE_INTERVAL, SECOND
 from portcullis_host._link import Link, Listener
-from portcullis_host._tls import TLS
+from portcullis_host._tls import TLS, explain
 from portcullis_host.contract import host
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
@@ -190,7 +191,8 @@ class _Loop:
             logger.info("session ended: address=%s error=%s", address, text)
         elif error is not None and text != self.last_error:
             self.last_error = text
-            logger.warning("no session, trying on: address=%s error=%s", address, text)
+            why = explain(text, self.manager.dialling.tls, datetime.now(UTC))
+            logger.warning("no session, trying on: address=%s error=%s", address, why)
 
     def welcomed(self, link: Link, welcome: host.Welcome) -> None:
         """Implements Listener."""
