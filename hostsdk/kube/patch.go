@@ -36,13 +36,15 @@ func merge(raw, before, after *document, depth int) *document {
 	case equal(before, after):
 		return raw
 	case depth == maxDepth:
-		return added(before, after)
+		return after
 	case raw.isObject() && after.isObject():
 		return mergeMembers(raw, before, after, depth)
 	case raw.isList() && before.isList() && after.isList() && len(raw.list()) == len(before.list()):
 		return mergeItems(raw.list(), before.list(), after.list(), depth)
-	default:
+	case string(raw.text) == "null":
 		return added(before, after)
+	default:
+		return after
 	}
 }
 

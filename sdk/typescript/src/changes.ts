@@ -33,7 +33,7 @@ export function merge(raw: unknown, before: unknown, after: unknown, depth = 0):
     const merged = (i: number, item: unknown) => (i < 0 ? item : merge(raw[i], before[i], item, depth + 1));
     return Array.from(origins(before, after), (i, j) => merged(i, after[j]));
   }
-  return added(before, after);
+  return raw === undefined || raw === null ? added(before, after) : after;
 }
 
 function mergeMembers(raw: Members, before: Members, after: Members, depth: number): Members {

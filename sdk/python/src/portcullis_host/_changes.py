@@ -85,7 +85,7 @@ def merge(raw: Any, before: Any, after: Any, depth: int = MAX_DEPTH) -> Any:
         return [
             item if i is None else merge(raw[i], before[i], item, depth - 1) for i, item in zip(_origins(before, after), after, strict=True)
         ]
-    return _added(before, after)
+    return _added(before, after) if raw is None else after
 
 
 def _merge_members(raw: dict[str, Any], before: dict[str, Any], after: dict[str, Any], depth: int) -> dict[str, Any]:

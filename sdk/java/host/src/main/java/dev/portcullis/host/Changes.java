@@ -46,7 +46,7 @@ final class Changes {
         && raw.size() == before.size()) {
       return mergeItems(raw, before, after, depth);
     }
-    return added(before, after);
+    return raw.isNull() ? added(before, after) : after;
   }
 
   private static JsonNode mergeMembers(
