@@ -37,21 +37,6 @@ pub(crate) async fn dial(at: &Endpoint, tls: &Tls) -> Result<Channel, SessionErr
     }
 }
 
-/// A channel that connects at its first call, and anew after a lost connection, each time with what `tls` has then. It must be
-/// called on a runtime of tokio.
-pub(crate) fn channel(at: &Endpoint, tls: &Tls) -> Result<Channel, BoxError> {
-    let endpoint = endpoint(at, tls.is_plaintext())?
-        .connect_timeout(limits::CONNECT)
-        .http2_keep_alive_interval(limits::KEEPALIVE)
-        .keep_alive_timeout(limits::KEEPALIVE);
-    let (at, tls) = (at.clone(), tls.clone());
-    let connector = tower::service_fn(move |_: Uri| {
-        let (at, tls) = (at.clone(), tls.config());
-        async move { connect(at, tls?).await }
-    });
-    Ok(endpoint.connect_with_connector_lazy(connector))
-}
-
 fn endpoint(at: &Endpoint, plaintext: bool) -> Result<tonic::transport::Endpoint, BoxError> {
     let scheme = if plaintext { "http" } else { "https" };
     let origin: Uri = format!("{scheme}://{}", at.address).parse()?;

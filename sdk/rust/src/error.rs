@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::hook::Refused;
+use crate::limits;
 use crate::verdict::Verdict;
 
 /// Why a host cannot start, or did not end cleanly.
@@ -25,9 +25,9 @@ pub enum Error {
     /// Handlers did not end although their calls were over: they block their thread.
     #[error("handlers did not end although their calls were over")]
     HandlersRunning,
-    /// The session with the fake dispatcher of a test ended otherwise than by a drain.
-    #[error("session: {0}")]
-    Session(String),
+    /// A test with the fake dispatcher failed: a text says how.
+    #[error("{0}")]
+    Testing(String),
 }
 
 /// A failure with a text for the operator of the mesh. A handler returns one, also as the source of another error, to
@@ -67,10 +67,76 @@ impl StdError for PublicError {
     }
 }
 
-/// Why a handler gave no verdict. `?` makes one of any error.
+/// A denial as an error. A handler of any stage that returns one, also as the source of another error, denies: it is the same as
+/// the verdict. So `?` carries it out of the functions that a handler calls.
 ///
-/// Its text leaves the process only if it is a [`PublicError`], or has one among its sources; else the mesh sees
-/// "handler failed". It is no [`std::error::Error`] itself, since it is made of all of them.
+/// ```
+/// use portcullis_host::{Denied, HandlerError};
+///
+/// fn check(image: &str) -> Result<(), HandlerError> {
+///     if image.ends_with(":latest") {
+///         return Err(Denied::new("images are named by digest here").cause("spec.containers[0].image", "has no digest").into());
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Denied(Verdict);
+
+impl Denied {
+    /// A denial with 403 Forbidden and a message for the person who made the write.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(Verdict::deny(message))
+    }
+
+    /// As [`Verdict::code`].
+    pub fn code(self, status: u16) -> Self {
+        Self(self.0.code(status))
+    }
+
+    /// As [`Verdict::reason`].
+    pub fn reason(self, text: impl Into<String>) -> Self {
+        Self(self.0.reason(text))
+    }
+
+    /// As [`Verdict::cause`].
+    pub fn cause(self, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self(self.0.cause(field, message))
+    }
+
+    /// As [`Verdict::warning`].
+    pub fn warning(self, text: impl Into<String>) -> Self {
+        Self(self.0.warning(text))
+    }
+
+    /// As [`Verdict::audit`].
+    pub fn audit(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self(self.0.audit(key, value))
+    }
+}
+
+impl TryFrom<Verdict> for Denied {
+    type Error = Verdict;
+
+    /// Takes a denial. A verdict that allows is the error.
+    fn try_from(verdict: Verdict) -> Result<Self, Verdict> {
+        if verdict.is_allowed() { Err(verdict) } else { Ok(Self(verdict)) }
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "denied: {}", self.0.message().unwrap_or_default())
+    }
+}
+
+impl StdError for Denied {}
+
+/// Why a handler returned no verdict. `?` makes one of any error.
+///
+/// If it is a [`Denied`], or has one among its sources, the handler denies. Else it is a failure, whose text leaves the process
+/// only if it is a [`PublicError`], or has one among its sources; without one the mesh sees "handler failed". It is no
+/// [`std::error::Error`] itself, since it is made of all of them.
 #[derive(Debug)]
 pub struct HandlerError(Box<dyn StdError + Send + Sync>);
 
@@ -88,26 +154,14 @@ impl HandlerError {
 
     /// The text that may leave the process.
     pub(crate) fn public_text(&self) -> Option<&str> {
-        let mut error: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(e) = error {
-            if let Some(public) = e.downcast_ref::<PublicError>() {
-                return Some(&public.message).filter(|m| !m.is_empty()).map(String::as_str);
-            }
-            error = e.source();
-        }
-        None
+        let public: &PublicError = chain(&*self.0).find_map(<dyn StdError>::downcast_ref)?;
+        Some(public.message.as_str()).filter(|message| !message.is_empty())
     }
 
-    /// The denial, if an initializer refuses the object.
-    pub(crate) fn refusal(&self) -> Option<Verdict> {
-        let mut error: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(e) = error {
-            if let Some(Refused(denial)) = e.downcast_ref() {
-                return Some(denial.clone());
-            }
-            error = e.source();
-        }
-        None
+    /// The denial, if the error is one.
+    pub(crate) fn into_denial(self) -> Result<Verdict, Self> {
+        let denied: Option<&Denied> = chain(&*self.0).find_map(<dyn StdError>::downcast_ref);
+        denied.map(|Denied(denial)| denial.clone()).ok_or(self)
     }
 
     /// The texts of the error and its sources, for the log of this process.
@@ -118,13 +172,12 @@ impl HandlerError {
 
 /// The texts of an error and its sources.
 pub(crate) fn whole_text(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        text = format!("{text}: {e}");
-        source = e.source();
-    }
-    text
+    chain(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// An error and its sources: no more than an author could mean, since an error may be its own source.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source()).take(limits::SOURCES)
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for HandlerError {

@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::error::{Error, HandlerError};
 use crate::limits;
@@ -21,7 +20,7 @@ use crate::verdict::Verdict;
 /// What a handler returns: a verdict, or why there is none.
 pub type HandlerResult = Result<Verdict, HandlerError>;
 
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Handler = Box<dyn Fn(Request) -> BoxFuture<HandlerResult> + Send + Sync>;
 type ReadyProbe = Box<dyn Fn() -> BoxFuture<Result<(), HandlerError>> + Send + Sync>;
 
@@ -61,8 +60,7 @@ impl Hook {
 
     /// An initializer, by the name that it has in its `InitializerConfiguration`: it completes an object before the object is
     /// created. It gets the object as a [`serde_json::Value`], in a type of `k8s-openapi` or in one of yours, and returns it
-    /// as it should be created; what the type does not know stays. [`Refused`] refuses the object, and any other error is a
-    /// failure.
+    /// as it should be created; what the type does not know stays.
     ///
     /// Each object is initialized by one replica. When that one is lost, another one starts again with the object as it was
     /// before.
@@ -73,13 +71,10 @@ impl Hook {
         Fut: Future<Output = Result<T, HandlerError>> + Send + 'static,
     {
         Self::new(name.into(), Stage::Initialize, move |request: Request| {
-            let started = created(&request).map(|(before, object)| (before, initializer(object, request)));
+            let started = created(&request).map(|(before, object)| (before, initializer(object, request.clone())));
             async move {
                 let (before, initializing) = started?;
-                match initializing.await {
-                    Ok(object) => Ok(Verdict::difference(&before, &object)?),
-                    Err(error) => error.refusal().ok_or(error),
-                }
+                Verdict::changed(&request, &before, &initializing.await?)
             }
         })
     }
@@ -155,37 +150,11 @@ impl Hook {
 }
 
 /// The object that a request creates, as the type writes it, and the object.
-fn created<T: DeserializeOwned + Serialize>(request: &Request) -> Result<(Value, T), HandlerError> {
+fn created<T: DeserializeOwned + Serialize>(request: &Request) -> Result<(String, T), HandlerError> {
     let none = || HandlerError::public("the request has no object to be initialized: it creates none");
     let object: T = request.object()?.ok_or_else(none)?;
-    Ok((serde_json::to_value(&object)?, object))
+    Ok((serde_json::to_string(&object)?, object))
 }
-
-/// The error of an initializer that refuses an object: the client of the cluster gets a denial.
-#[derive(Debug)]
-pub struct Refused(pub(crate) Verdict);
-
-impl Refused {
-    /// Refuses with 403 Forbidden and a message for the person who creates the object.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self(Verdict::deny(message))
-    }
-}
-
-impl From<Verdict> for Refused {
-    /// Refuses as a denial says. A verdict that allows leaves the object as it was.
-    fn from(denial: Verdict) -> Self {
-        Self(denial)
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the object is refused")
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

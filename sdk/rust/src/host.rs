@@ -1,9 +1,11 @@
 //! The host.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,13 +18,13 @@ use crate::budget::Budget;
 use crate::core::State;
 use crate::dial_plan::host_of;
 use crate::error::{Error, HandlerError};
-use crate::hook::{HandlerResult, Hook, Hooks};
+use crate::hook::{BoxFuture, HandlerResult, Hook, Hooks};
 use crate::limits;
 use crate::manager;
 use crate::proto::host::v1::Hello;
 use crate::request::Request;
 use crate::session::{Event, Runner, Session};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Providers, Telemetry};
 use crate::tls::Tls;
 
 /// A program that serves hooks to the dispatchers of a mesh. A clone is the same host.
@@ -44,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) budget: Arc<Budget>,
     pub(crate) board: Arc<Board>,
     outstanding: usize,
+    providers: Providers,
     slots: Arc<Semaphore>,
     drain_timeout: Duration,
     started: AtomicBool,
@@ -53,8 +56,30 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Dispatchers {
     pub(crate) names: Vec<String>,
+    pub(crate) resolver: Resolver,
     pub(crate) server_name: Option<String>,
     pub(crate) tls: Tls,
+}
+
+type Resolve = dyn Fn(String) -> BoxFuture<io::Result<Vec<SocketAddr>>> + Send + Sync;
+
+/// Finds the addresses of a name, host:port.
+pub(crate) struct Resolver(pub(crate) Box<Resolve>);
+
+impl Resolver {
+    fn new<F, Fut>(resolve: F) -> Self
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    {
+        Self(Box::new(move |name| Box::pin(resolve(name))))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resolver")
+    }
 }
 
 /// Sets up a [`Host`]. Faults are reported by [`build`](Self::build).
@@ -63,8 +88,10 @@ pub struct Builder {
     hello: Hello,
     hooks: Vec<Hook>,
     dispatchers: Vec<String>,
+    resolver: Resolver,
     server_name: Option<String>,
     tls: Option<Tls>,
+    providers: Providers,
     outstanding: usize,
     frame_bytes: usize,
     drain_timeout: Duration,
@@ -88,8 +115,10 @@ impl Host {
             hello,
             hooks: Vec::new(),
             dispatchers: Vec::new(),
+            resolver: Resolver::new(async |name| Ok(tokio::net::lookup_host(name).await?.collect())),
             server_name: None,
             tls: None,
+            providers: Providers::default(),
             outstanding: limits::OUTSTANDING,
             frame_bytes: limits::FRAME_BYTES,
             drain_timeout: limits::DRAIN,
@@ -181,7 +210,7 @@ impl Inner {
             hooks: self.hooks.clone(),
             runtime: Handle::current(),
             slots: self.slots.clone(),
-            telemetry: Telemetry::new(),
+            telemetry: Telemetry::new(&self.providers),
         })
     }
 
@@ -245,10 +274,41 @@ impl Builder {
         self
     }
 
-    /// Adds dispatchers by their address, host:port. Every IP address that the host resolves to is a dispatcher of its own,
-    /// and this host holds a session to each.
+    /// Adds a dispatcher, or several, by an address, host:port. Every IP address that the host resolves to is a dispatcher of
+    /// its own, and this host holds a session to each.
     pub fn dispatcher(mut self, address: impl Into<String>) -> Self {
         self.dispatchers.push(address.into());
+        self
+    }
+
+    /// Adds several addresses, likewise.
+    pub fn dispatchers(mut self, addresses: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.dispatchers.extend(addresses.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets how the addresses of a name, host:port, are found: by the resolver of the system without it. It is asked every few
+    /// seconds, on the thread of the sessions: it must not block.
+    pub fn resolver<F, Fut>(mut self, resolve: F) -> Self
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    {
+        self.resolver = Resolver::new(resolve);
+        self
+    }
+
+    /// Sets the provider of the spans of calls: the global one when the host starts, without it.
+    #[cfg(feature = "otel")]
+    pub fn tracer_provider(mut self, provider: &impl opentelemetry::global::ObjectSafeTracerProvider) -> Self {
+        self.providers.trace(provider);
+        self
+    }
+
+    /// Sets the provider of the metrics: the global one when the host starts, without it.
+    #[cfg(feature = "otel")]
+    pub fn meter_provider(mut self, provider: &impl opentelemetry::metrics::MeterProvider) -> Self {
+        self.providers.measure(provider);
         self
     }
 
@@ -277,9 +337,14 @@ impl Builder {
         self
     }
 
-    /// Sets the clusters that the host wants to serve; all that it is granted without it.
+    /// Adds a cluster that the host wants to serve; without any it serves all that it is granted.
+    pub fn cluster(self, name: impl Into<String>) -> Self {
+        self.clusters([name])
+    }
+
+    /// Adds several clusters, likewise.
     pub fn clusters(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.hello.clusters = names.into_iter().map(Into::into).collect();
+        self.hello.clusters.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -306,8 +371,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if the name is empty, there are no hooks, a hook is registered twice, an address is not host:port, a limit is 0
-    /// or larger than 2 GiB, or dispatchers are named without saying how sessions are secured.
+    /// Fails if the name is empty, there are no hooks, a hook is registered twice, an address is not host:port, a limit or the
+    /// time to drain is 0, a limit is larger than 2 GiB, or dispatchers are named without saying how sessions are secured.
     pub fn build(mut self) -> Result<Host, Error> {
         let config = |text: String| Err(Error::Config(text));
         if self.hello.host.is_empty() {
@@ -319,6 +384,9 @@ impl Builder {
         let limit = 1..=i32::MAX as usize;
         if !limit.contains(&self.outstanding) || !limit.contains(&self.frame_bytes) {
             return config("a limit is 0, or larger than 2 GiB".into());
+        }
+        if self.drain_timeout.is_zero() {
+            return config("the time to drain is 0".into());
         }
         let tls = match self.tls {
             Some(tls) => tls,
@@ -335,12 +403,14 @@ impl Builder {
             budget: Budget::new(self.outstanding),
             slots: Arc::new(Semaphore::new(self.outstanding.min(Semaphore::MAX_PERMITS))),
             outstanding: self.outstanding,
+            providers: self.providers,
             hooks,
             hello: self.hello,
             drain_timeout: self.drain_timeout,
             started: AtomicBool::new(false),
         };
-        let dispatchers = Dispatchers { names: self.dispatchers, server_name: self.server_name, tls };
+        let dispatchers =
+            Dispatchers { names: self.dispatchers, resolver: self.resolver, server_name: self.server_name, tls };
         Ok(Host { inner: Arc::new(inner), dispatchers: Arc::new(dispatchers) })
     }
 

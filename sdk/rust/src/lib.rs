@@ -2,6 +2,7 @@
 
 mod board;
 mod budget;
+mod change;
 mod core;
 mod dial;
 mod dial_plan;
@@ -16,9 +17,6 @@ mod session;
 pub mod signal;
 #[cfg(test)]
 mod sockets_test;
-pub mod staged;
-#[cfg(test)]
-mod staged_test;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -26,14 +24,12 @@ mod tls;
 mod verdict;
 mod wire;
 
-pub use json_patch;
-
 pub use crate::board::{HookStatus, SessionStatus, Status};
-pub use crate::error::{Error, HandlerError, PublicError};
-pub use crate::hook::{HandlerResult, Hook, Refused};
+pub use crate::error::{Denied, Error, HandlerError, PublicError};
+pub use crate::hook::{HandlerResult, Hook};
 pub use crate::host::{Builder, Host};
 pub use crate::proto::admission::v1::Stage;
 pub use crate::proto::host::v1::{Mode, State};
-pub use crate::request::Request;
+pub use crate::request::{Kind, Objects, Request, Resource};
 pub use crate::tls::{Pem, Tls};
 pub use crate::verdict::Verdict;

@@ -37,6 +37,10 @@ pub(crate) const VERDICT_BYTES: usize = 4 << 20;
 pub(crate) const WIRE_BYTES: usize = 128 << 10;
 /// How many hooks one review may ask: more than this a dispatcher has not outstanding on a session.
 pub(crate) const REVIEW_HOOKS: usize = 1 << 16;
+/// How many warnings, annotations and causes a verdict may have together.
+pub(crate) const VERDICT_ITEMS: usize = 4096;
+/// How many sources of an error are looked at.
+pub(crate) const SOURCES: usize = 100;
 /// The longest text of a failure.
 pub(crate) const ERROR_BYTES: usize = 1 << 10;
 /// How many verdicts are put in one frame, and how large that is at most.
@@ -66,11 +70,3 @@ pub(crate) const WINDOW: u32 = 1 << 20;
 /// The window of the connection, which has that one stream: h2 ends a connection on which more small frames wait than half of
 /// this stands for. It counts each as 256 bytes less its length; the smallest frame of the contract has 7.
 pub(crate) const CONNECTION_WINDOW: u32 = 128 << 20;
-
-/// The largest list of staged objects, which has those of all clusters.
-pub(crate) const LIST_BYTES: usize = 256 << 20;
-/// How long the connection of a client of staged objects may be silent while a call is open, and how long the answer to a ping
-/// may take then. Dispatchers take a ping every 5 s.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(10);
-/// How many staged objects an initializer works on at a time.
-pub(crate) const INITIALIZATIONS: usize = 64;

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::dial::dial;
-use crate::dial_plan::{Changes, DialPlan, Endpoint, Target, host_of};
+use crate::dial_plan::{Changes, DialPlan, Endpoint, Target};
 use crate::error::{Error, SessionError, whole_text};
 use crate::host::{Dispatchers, Inner};
 use crate::limits;
@@ -100,13 +100,11 @@ fn update(plan: &mut DialPlan, news: News) -> Changes {
 /// Keeps the addresses of one name current. While the name cannot be resolved the last addresses count.
 async fn resolve(shared: Shared, index: usize) {
     let name = &shared.dispatchers.names[index];
-    let host = host_of(name).unwrap_or_default();
-    let port = name.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or_default();
     let mut last_error = String::new();
     loop {
-        let lookup = tokio::time::timeout(limits::RESOLVE, tokio::net::lookup_host((host, port)));
+        let lookup = tokio::time::timeout(limits::RESOLVE, shared.dispatchers.resolver.0(name.clone()));
         let found = lookup.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        match found.map(Vec::from_iter) {
+        match found {
             Ok(addresses) if !addresses.is_empty() => {
                 last_error.clear();
                 let _ = shared.news.send(News::Resolved { name: name.clone(), addresses });
@@ -211,7 +209,10 @@ impl Loop {
 
     /// Logs the end of a session; of equal failures in a row, the first.
     fn report(&self, at: &Endpoint, served: &Served, last_error: &mut String) {
-        let error = served.result.as_ref().err().map(|error| whole_text(error)).unwrap_or_default();
+        let mut error = served.result.as_ref().err().map(|error| whole_text(error)).unwrap_or_default();
+        if !served.accepted && !error.is_empty() {
+            error = self.shared.dispatchers.tls.explain(error);
+        }
         let address = &at.address;
         if self.stop.is_cancelled() {
             tracing::debug!(address, error, "session drained");

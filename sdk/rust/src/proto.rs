@@ -1,6 +1,5 @@
-//! The contract: the messages of `portcullis.admission.v1`, `portcullis.host.v1` and `portcullis.initializer.v1`. Handlers meet
-//! the first in [`Request::admission`](crate::Request::admission), and controllers the last in [`staged`](crate::staged); those
-//! of `portcullis.host.v1` are for tests that speak the protocol themselves.
+//! The contract: the messages of `portcullis.admission.v1` and `portcullis.host.v1`. Handlers meet the first in
+//! [`Request::admission`](crate::Request::admission); the others are for tests that speak the protocol themselves.
 
 /// Package `portcullis.admission`.
 pub mod admission {
@@ -18,15 +17,5 @@ pub mod host {
         #![allow(clippy::all, clippy::pedantic, unreachable_pub)]
         include!("gen/portcullis.host.v1.rs");
         pub use crate::wire::Review;
-    }
-}
-
-/// Package `portcullis.initializer`.
-pub mod initializer {
-    /// Staged objects, for controllers.
-    pub mod v1 {
-        #![allow(clippy::all, clippy::pedantic, unreachable_pub)]
-        include!("gen/portcullis.initializer.v1.rs");
-        pub use crate::wire::Timestamp;
     }
 }

@@ -5,12 +5,67 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::PublicError;
-use crate::proto::admission::v1::{AdmissionRequest, Object, Stage};
+use crate::error::{HandlerError, PublicError};
+use crate::proto::admission::v1::{AdmissionRequest, Object, Stage, UserInfo};
 use crate::proto::host::v1::{HookCall, Mode};
+use crate::verdict::Verdict;
 use crate::wire::Received;
+
+/// The kind of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Kind<'a> {
+    /// Its API group; empty for the core.
+    pub group: &'a str,
+    /// The version of the group.
+    pub version: &'a str,
+    /// Its name, for example "Pod".
+    pub kind: &'a str,
+}
+
+/// A resource of the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resource<'a> {
+    /// Its API group; empty for the core.
+    pub group: &'a str,
+    /// The version of the group.
+    pub version: &'a str,
+    /// Its name, for example "pods".
+    pub resource: &'a str,
+}
+
+/// The objects of an operation: each has those that it needs.
+///
+/// ```no_run
+/// use portcullis_host::{HandlerResult, Objects, Request, Verdict};
+/// use serde_json::Value;
+///
+/// async fn storage_only_grows(request: Request) -> HandlerResult {
+///     match request.objects::<Value>()? {
+///         Objects::Update { old, new } if size(&new) < size(&old) => Ok(Verdict::deny("storage only grows")),
+///         _ => Ok(Verdict::allow()),
+///     }
+/// }
+/// # fn size(_: &Value) -> u64 { 0 }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Objects<T> {
+    /// The object that is to be created.
+    Create(T),
+    /// An object that is to be changed.
+    Update {
+        /// As it is.
+        old: T,
+        /// As it is to be.
+        new: T,
+    },
+    /// The object that is to be deleted.
+    Delete(T),
+    /// The options of a connection to the object, for example `PodExecOptions`.
+    Connect(T),
+}
 
 /// One request to judge. A clone is cheap, and shares all that it holds.
 #[derive(Clone)]
@@ -72,6 +127,11 @@ impl Request {
         &self.admission().cluster
     }
 
+    /// Id of the request, which the API server made.
+    pub fn uid(&self) -> &str {
+        &self.admission().uid
+    }
+
     /// CREATE, UPDATE, DELETE or CONNECT.
     pub fn operation(&self) -> &str {
         &self.admission().operation
@@ -87,9 +147,46 @@ impl Request {
         &self.admission().name
     }
 
+    /// The kind of the object.
+    pub fn kind(&self) -> Kind<'_> {
+        let kind = self.admission().kind.as_ref();
+        kind.map(|kind| Kind { group: &kind.group, version: &kind.version, kind: &kind.kind }).unwrap_or_default()
+    }
+
+    /// The resource that is asked for.
+    pub fn resource(&self) -> Resource<'_> {
+        let resource = self.admission().resource.as_ref();
+        resource.map(|r| Resource { group: &r.group, version: &r.version, resource: &r.resource }).unwrap_or_default()
+    }
+
+    /// The subresource that is asked for, for example "scale"; empty for the resource itself.
+    pub fn subresource(&self) -> &str {
+        &self.admission().sub_resource
+    }
+
+    fn user(&self) -> Option<&UserInfo> {
+        self.admission().user_info.as_ref()
+    }
+
     /// The user who made the request, as the API server authenticated it.
     pub fn username(&self) -> &str {
-        self.admission().user_info.as_ref().map_or("", |user| &user.username)
+        self.user().map_or("", |user| &user.username)
+    }
+
+    /// The groups of the user.
+    pub fn groups(&self) -> &[String] {
+        self.user().map_or(&[], |user| &user.groups)
+    }
+
+    /// Id of the user, which stays when another user gets the name; it may be empty.
+    pub fn user_uid(&self) -> &str {
+        self.user().map_or("", |user| &user.uid)
+    }
+
+    /// What else the authenticator says of the user, by name and in no order.
+    pub fn extra(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let extra = self.user().into_iter().flat_map(|user| &user.extra);
+        extra.map(|(name, values)| (name.as_str(), &*values.items))
     }
 
     /// Whether nothing will be stored: a handler must have no side effects then.
@@ -97,14 +194,23 @@ impl Request {
         self.admission().dry_run()
     }
 
+    /// Decodes the options of the operation, for example those of `DeleteOptions`; `None` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// As [`object`](Self::object).
+    pub fn options<T: DeserializeOwned>(&self) -> Result<Option<T>, PublicError> {
+        decode("options", self.admission().options.as_ref())
+    }
+
     /// The object after the operation, byte for byte as the API server sent it; `None` on DELETE. It is a part of the frame
     /// that it came in, which lives as long: copy it to keep it for long.
-    pub fn object_bytes(&self) -> Option<&Bytes> {
+    pub fn raw_object(&self) -> Option<&Bytes> {
         self.admission().object.as_ref().map(|object| &object.raw)
     }
 
     /// The object before the operation, likewise; `None` on CREATE and CONNECT.
-    pub fn old_object_bytes(&self) -> Option<&Bytes> {
+    pub fn raw_old_object(&self) -> Option<&Bytes> {
         self.admission().old_object.as_ref().map(|object| &object.raw)
     }
 
@@ -126,6 +232,63 @@ impl Request {
     /// As [`object`](Self::object).
     pub fn old_object<T: DeserializeOwned>(&self) -> Result<Option<T>, PublicError> {
         decode("old object", self.admission().old_object.as_ref())
+    }
+
+    /// The objects that the operation has, decoded.
+    ///
+    /// # Errors
+    ///
+    /// As [`object`](Self::object), and if one that the operation needs is missing.
+    pub fn objects<T: DeserializeOwned>(&self) -> Result<Objects<T>, PublicError> {
+        let operation = self.operation();
+        let missing = |what| PublicError::new(format!("the request to {operation} has no {what}"));
+        let object = || self.object()?.ok_or_else(|| missing("object"));
+        let old = || self.old_object()?.ok_or_else(|| missing("old object"));
+        match operation {
+            "CREATE" => Ok(Objects::Create(object()?)),
+            "UPDATE" => Ok(Objects::Update { old: old()?, new: object()? }),
+            "DELETE" => Ok(Objects::Delete(old()?)),
+            "CONNECT" => Ok(Objects::Connect(object()?)),
+            _ => Err(PublicError::new(format!("the operation {operation:?} is none that a handler knows"))),
+        }
+    }
+
+    /// Allows the write with the object changed by `edit`, which gets it in a type of `k8s-openapi`, one of yours, or as a
+    /// [`serde_json::Value`]. What the type does not know stays, and only what `edit` changed is in the patch. A DELETE is allowed as
+    /// it is, and `edit` is not called. Not for validating hooks.
+    ///
+    /// ```no_run
+    /// # use portcullis_host::{HandlerResult, Request};
+    /// use serde_json::Value;
+    ///
+    /// async fn team_label(request: Request) -> HandlerResult {
+    ///     request.change(|pod: &mut Value| pod["metadata"]["labels"]["team"] = request.namespace().into())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object is not what the type takes, or cannot be serialised.
+    pub fn change<T: DeserializeOwned + Serialize>(&self, edit: impl FnOnce(&mut T)) -> Result<Verdict, HandlerError> {
+        self.try_change(|object| {
+            edit(object);
+            Ok(())
+        })
+    }
+
+    /// The same with an edit that may fail, or deny by [`Denied`](crate::Denied).
+    ///
+    /// # Errors
+    ///
+    /// As [`change`](Self::change), and with the error of `edit`.
+    pub fn try_change<T: DeserializeOwned + Serialize>(
+        &self,
+        edit: impl FnOnce(&mut T) -> Result<(), HandlerError>,
+    ) -> Result<Verdict, HandlerError> {
+        let Some(mut object) = self.object::<T>()? else { return Ok(Verdict::allow()) };
+        let before = serde_json::to_string(&object)?;
+        edit(&mut object)?;
+        Verdict::changed(self, &before, &object)
     }
 
     /// When the time of the call is over. The future of the handler is dropped then.

@@ -16,7 +16,7 @@ use tonic::Status;
 
 use crate::board::Entry;
 use crate::core::{Action, Ending, Pair, Start, State};
-use crate::error::SessionError;
+use crate::error::{HandlerError, SessionError};
 use crate::hook::{Hook, Hooks};
 use crate::limits;
 use crate::proto::host::v1::{ConnectRequest, ConnectResponse, DispatcherDrain, HookState, Probe, Welcome};
@@ -243,21 +243,22 @@ async fn run(start: Start, started: Arc<OnceLock<Instant>>, runner: Runner) -> D
     let span = runner.telemetry.span(&start, at);
     let result = match Request::new(start.review.clone(), start.pair.hook as usize, start.deadline) {
         Some(request) => span.around(|| start.hook.handle(request)).await,
-        None => Err(crate::HandlerError::public("the dispatcher sent a request that cannot be decoded")),
+        None => Err(HandlerError::public("the dispatcher sent a request that cannot be decoded")),
     };
-    let foreign = result.as_ref().ok().and_then(Verdict::foreign_code);
+    let result = result.or_else(HandlerError::into_denial);
+    let left_out = result.as_ref().ok().and_then(Verdict::left_out);
     let (outcome, failure) = outcome(start.hook.stage, result);
     let at = Instant::now();
     // Telemetry and logs are the author's, and a denial stays one whatever panics in them: the hook of panics has told of it.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        span.end(&outcome);
+        span.end(&outcome, failure.as_ref());
         if let Some(failure) = failure
             && at < start.deadline
         {
             complain(&start, FAILED, &failure.whole_text());
         }
-        if let Some(code) = foreign {
-            complain(&start, LEFT_OUT, &format!("code {code} is none of HTTP's errors: the client gets 403"));
+        if let Some(left_out) = left_out {
+            complain(&start, LEFT_OUT, &left_out);
         }
     }));
     Done::Call { at, ending: Ending::Returned(outcome) }

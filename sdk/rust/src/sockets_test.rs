@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+    date_time_ymd,
+};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -13,8 +16,12 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request as Rpc, Response, Status, Streaming};
 
+use crate::dial::dial;
+use crate::dial_plan::Endpoint;
+use crate::error::whole_text;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Reply;
+use crate::proto::host::v1::host_service_client::HostServiceClient;
 use crate::proto::host::v1::host_service_server::{HostService, HostServiceServer};
 use crate::proto::host::v1::verdict::Outcome;
 use crate::proto::host::v1::{
@@ -149,7 +156,7 @@ impl Session {
     }
 }
 
-pub(crate) async fn patiently<T>(future: impl Future<Output = T>) -> T {
+async fn patiently<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("within the patience of the test")
 }
 
@@ -185,14 +192,18 @@ fn host(dispatchers: &[&Dispatcher]) -> Builder {
     dispatchers.iter().fold(host, |host, dispatcher| host.dispatcher(&dispatcher.address))
 }
 
+fn identity() -> SanType {
+    SanType::URI(Ia5String::try_from("spiffe://mesh/h").expect("a name"))
+}
+
 /// An authority in a folder of its own, with the files of a host.
-pub(crate) struct Authority {
+struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
 }
 
 impl Authority {
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
@@ -205,8 +216,13 @@ impl Authority {
     }
 
     fn issue(&self, name: SanType) -> (String, String) {
+        self.issue_with(name, |_| {})
+    }
+
+    fn issue_with(&self, name: SanType, edit: impl FnOnce(&mut CertificateParams)) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.subject_alt_names = vec![name];
+        edit(&mut params);
         let key = KeyPair::generate().expect("a key");
         let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
         (cert.pem(), key.serialize_pem())
@@ -214,25 +230,19 @@ impl Authority {
 
     /// Writes a new certificate for the host.
     fn issue_host(&self) {
-        let name = Ia5String::try_from("spiffe://mesh/h").expect("a name");
-        let (cert, key) = self.issue(SanType::URI(name));
+        let (cert, key) = self.issue(identity());
         std::fs::write(self.folder.join("tls.crt"), cert).expect("a file");
         std::fs::write(self.folder.join("tls.key"), key).expect("a file");
     }
 
-    pub(crate) fn server(&self, name: &str) -> ServerTlsConfig {
+    fn server(&self, name: &str) -> ServerTlsConfig {
         let (cert, key) = self.issue(SanType::DnsName(name.try_into().expect("a name")));
         ServerTlsConfig::new()
             .identity(Identity::from_pem(cert, key))
             .client_ca_root(Certificate::from_pem(self.issuer.pem()))
     }
 
-    pub(crate) fn pem(&self) -> Pem {
-        let read = |name| std::fs::read(self.folder.join(name)).expect("a file");
-        Pem { cert: read("tls.crt"), key: read("tls.key"), ca: read("ca.crt") }
-    }
-
-    pub(crate) fn files(&self) -> Tls {
+    fn files(&self) -> Tls {
         let file = |name| self.folder.join(name);
         Tls::files(file("tls.crt"), file("tls.key"), file("ca.crt"))
     }
@@ -293,6 +303,59 @@ async fn files_are_read_anew_at_each_dial() {
     assert_ne!(before, second.identity);
     drop(second);
     running.stop().await.expect("a clean end");
+}
+
+/// Changes a certificate before it is issued.
+type Edit = fn(&mut CertificateParams);
+
+#[test]
+fn the_fault_of_the_own_certificate_is_named() {
+    let authority = Authority::new("own");
+    let tls = |edit: Edit| {
+        let (cert, key) = authority.issue_with(identity(), edit);
+        Tls::pem(Pem { cert: cert.into(), key: key.into(), ca: authority.issuer.pem().into() })
+    };
+    let explained = |edit| tls(edit).explain("lost".into());
+    let cases: [(Edit, &str); 3] = [
+        (|params| params.not_after = date_time_ymd(2020, 1, 1), "the certificate of this host has expired ("),
+        (|params| params.not_before = date_time_ymd(2900, 1, 1), "is not valid yet by the clock of this machine ("),
+        (
+            |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+            "the certificate of this host is not for clients (",
+        ),
+    ];
+    for (edit, text) in cases {
+        let got = explained(edit);
+        assert!(got.contains(text) && got.ends_with(": lost"), "{got}");
+    }
+    assert_eq!(explained(|_| {}), "lost");
+    assert_eq!(explained(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]), "lost");
+    let [(cert, _), (_, key)] = [authority.issue(identity()), authority.issue(identity())];
+    let mixed = Tls::pem(Pem { cert: cert.into(), key: key.into(), ca: authority.issuer.pem().into() });
+    let error = mixed.config().expect_err("another key").to_string();
+    assert!(error.contains("the certificate of this host and its key"), "{error}");
+    let none = Tls::pem(Pem { cert: Vec::new(), key: Vec::new(), ca: authority.issuer.pem().into() });
+    assert!(none.config().is_err());
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_refuses_the_host_is_named() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let (cert, key) = authority.issue(SanType::DnsName("mesh.example".try_into().expect("a name")));
+    let server = ServerTlsConfig::new()
+        .identity(Identity::from_pem(cert, key))
+        .client_ca_root(Certificate::from_pem(other.issuer.pem()));
+    let dispatcher = Dispatcher::listen(Some(server)).await;
+    let at = Endpoint { address: dispatcher.address.clone(), server_name: "mesh.example".into() };
+    let error = match dial(&at, &authority.files()).await {
+        Err(error) => whole_text(&error),
+        Ok(channel) => {
+            let opened = HostServiceClient::new(channel).connect(tokio_stream::pending()).await;
+            whole_text(&opened.map(drop).expect_err("it is refused"))
+        }
+    };
+    let explained = authority.files().explain(error);
+    assert!(explained.starts_with("the dispatcher refused this host: "), "{explained}");
 }
 
 #[tokio::test]

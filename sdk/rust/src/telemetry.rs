@@ -6,9 +6,9 @@
 //! parent.
 
 #[cfg(feature = "otel")]
-pub(crate) use self::otel::Telemetry;
+pub(crate) use self::otel::{Providers, Telemetry};
 #[cfg(not(feature = "otel"))]
-pub(crate) use self::without::Telemetry;
+pub(crate) use self::without::{Providers, Telemetry};
 
 #[cfg(feature = "otel")]
 mod otel {
@@ -17,14 +17,15 @@ mod otel {
     use std::time::{Duration, Instant, SystemTime};
 
     use opentelemetry::context::{FutureExt, WithContext};
-    use opentelemetry::global::{self, BoxedTracer};
-    use opentelemetry::metrics::{Counter, Histogram};
+    use opentelemetry::global::{self, BoxedTracer, ObjectSafeTracerProvider};
+    use opentelemetry::metrics::{Counter, Histogram, Meter, MeterProvider};
     use opentelemetry::trace::{
         SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
     };
-    use opentelemetry::{Context, KeyValue};
+    use opentelemetry::{Context, InstrumentationScope, KeyValue};
 
     use crate::core::Start;
+    use crate::error::HandlerError;
     use crate::hook::Hook;
     use crate::proto::host::v1::HookCall;
     use crate::proto::host::v1::verdict::Outcome;
@@ -33,9 +34,33 @@ mod otel {
     /// The scope of the SDK's spans and metrics.
     const SCOPE: &str = "portcullis-host";
 
+    /// What the author of a host sets in place of the global providers.
+    #[derive(Default)]
+    pub(crate) struct Providers {
+        tracer: Option<Arc<BoxedTracer>>,
+        meter: Option<Meter>,
+    }
+
+    impl Providers {
+        pub(crate) fn trace(&mut self, provider: &impl ObjectSafeTracerProvider) {
+            let scope = InstrumentationScope::builder(SCOPE).build();
+            self.tracer = Some(Arc::new(BoxedTracer::new(provider.boxed_tracer(scope))));
+        }
+
+        pub(crate) fn measure(&mut self, provider: &impl MeterProvider) {
+            self.meter = Some(provider.meter(SCOPE));
+        }
+    }
+
+    impl std::fmt::Debug for Providers {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Providers")
+        }
+    }
+
     /// The instruments of a host.
     pub(crate) struct Telemetry {
-        tracer: BoxedTracer,
+        tracer: Arc<BoxedTracer>,
         calls: Counter<u64>,
         time: Histogram<f64>,
     }
@@ -47,13 +72,13 @@ mod otel {
     }
 
     impl Telemetry {
-        /// Instruments of the providers that are global now.
-        pub(crate) fn new() -> Arc<Self> {
-            let meter = global::meter(SCOPE);
+        /// Instruments of the providers, or else of those that are global now.
+        pub(crate) fn new(providers: &Providers) -> Arc<Self> {
+            let meter = providers.meter.clone().unwrap_or_else(|| global::meter(SCOPE));
             let calls = meter.u64_counter("portcullis.host.calls").with_unit("{call}");
             let time = meter.f64_histogram("portcullis.host.handler.duration").with_unit("s");
             Arc::new(Self {
-                tracer: global::tracer(SCOPE),
+                tracer: providers.tracer.clone().unwrap_or_else(|| Arc::new(global::tracer(SCOPE))),
                 calls: calls.with_description("Calls of hooks, by how they ended").build(),
                 time: time.with_description("Time that handlers took").build(),
             })
@@ -81,7 +106,7 @@ mod otel {
                 .span_builder(format!("handle {}", start.hook.name))
                 .with_kind(SpanKind::Server)
                 .with_start_time(now.checked_sub(queued).unwrap_or(now))
-                .start_with_context(&self.tracer, &parent);
+                .start_with_context(&*self.tracer, &parent);
             let context = parent.with_span(span);
             if context.span().is_recording() {
                 context.span().add_event_with_timestamp("queued", now, Vec::new());
@@ -131,9 +156,12 @@ mod otel {
     }
 
     impl CallSpan {
-        pub(crate) fn end(mut self, outcome: &Outcome) {
+        pub(crate) fn end(mut self, outcome: &Outcome, failure: Option<&HandlerError>) {
             self.ended = true;
             let span = self.context.span();
+            if let Some(failure) = failure {
+                span.add_event("exception", vec![KeyValue::new("exception.message", failure.whole_text())]);
+            }
             match outcome {
                 Outcome::Response(r) => span.set_attribute(KeyValue::new("portcullis.allowed", r.allowed)),
                 Outcome::Error(error) => span.set_status(Status::error(error.message.clone())),
@@ -160,14 +188,18 @@ mod without {
     use std::time::{Duration, Instant};
 
     use crate::core::Start;
+    use crate::error::HandlerError;
     use crate::hook::Hook;
     use crate::proto::host::v1::verdict::Outcome;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Providers {}
 
     #[derive(Debug)]
     pub(crate) struct Telemetry;
 
     impl Telemetry {
-        pub(crate) fn new() -> Arc<Self> {
+        pub(crate) fn new(_: &Providers) -> Arc<Self> {
             Arc::new(Self)
         }
 
@@ -189,6 +221,6 @@ mod without {
         }
 
         #[expect(clippy::unused_self, reason = "the same as with the feature")]
-        pub(crate) fn end(self, _: &Outcome) {}
+        pub(crate) fn end(self, _: &Outcome, _: Option<&HandlerError>) {}
     }
 }

@@ -5,11 +5,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError, RootCertStore};
 
 /// HTTP/2, as gRPC speaks it.
 pub(crate) const ALPN: &[u8] = b"h2";
@@ -61,13 +62,14 @@ impl Tls {
         Self(Source::Pem(Arc::new(pem)))
     }
 
+    /// Sessions secured by certificates that stay the same while the host runs.
+    pub fn pem(pem: Pem) -> Self {
+        Self::from_fn(move || Ok(pem.clone()))
+    }
+
     /// No security at all: for tests on loopback.
     pub fn plaintext() -> Self {
         Self(Source::Plaintext)
-    }
-
-    pub(crate) fn is_plaintext(&self) -> bool {
-        matches!(self.0, Source::Plaintext)
     }
 
     /// The configuration of one dial; `None` for plaintext.
@@ -77,25 +79,66 @@ impl Tls {
             Source::Plaintext => Ok(None),
         }
     }
+
+    /// Adds to the error of a session that was not accepted the fault of the certificate of the host, or else that the dispatcher
+    /// refused it.
+    pub(crate) fn explain(&self, error: String) -> String {
+        let own = match &self.0 {
+            Source::Pem(pem) => pem().ok().and_then(|pem| pem.fault()),
+            Source::Plaintext => None,
+        };
+        match own {
+            Some(own) => format!("{own}: {error}"),
+            None if error.contains("received fatal alert") => format!("the dispatcher refused this host: {error}"),
+            None => error,
+        }
+    }
 }
 
 impl Pem {
-    fn config(&self) -> Result<ClientConfig, BoxError> {
+    /// A reason, to be seen from here, for which no dispatcher accepts the certificate of the host.
+    fn fault(&self) -> Option<String> {
+        let certs = self.certs().ok()?;
+        let (leaf, intermediates) = certs.split_first()?;
+        // Which authorities the dispatcher trusts is not known here. They are looked at last.
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots().ok()?), provider()).build().ok()?;
+        let Err(TlsError::InvalidCertificate(fault)) =
+            verifier.verify_client_cert(leaf, intermediates, UnixTime::now())
+        else {
+            return None;
+        };
+        let own = match fault {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "is not valid yet by the clock of this machine"
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "is not for clients",
+            _ => return None,
+        };
+        Some(format!("the certificate of this host {own} ({fault})"))
+    }
+
+    fn certs(&self) -> Result<Vec<CertificateDer<'static>>, BoxError> {
+        let certs = CertificateDer::pem_slice_iter(&self.cert).collect::<Result<Vec<_>, _>>()?;
+        if certs.is_empty() { Err("the certificate of this host is no PEM".into()) } else { Ok(certs) }
+    }
+
+    fn roots(&self) -> Result<RootCertStore, BoxError> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(&self.ca) {
             roots.add(authority?)?;
         }
-        if roots.is_empty() {
-            return Err("the authorities hold no certificate in PEM".into());
-        }
-        let cert = CertificateDer::pem_slice_iter(&self.cert).collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key)?;
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(tokio_rustls::rustls::crypto::ring::default_provider()));
-        let mut config = ClientConfig::builder_with_provider(provider)
+        if roots.is_empty() { Err("the authorities hold no certificate in PEM".into()) } else { Ok(roots) }
+    }
+
+    fn config(&self) -> Result<ClientConfig, BoxError> {
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| format!("the key of this host: {error}"))?;
+        let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(cert, key)?;
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(self.certs()?, key)
+            .map_err(|error| format!("the certificate of this host and its key: {error}"))?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
@@ -108,6 +151,10 @@ impl fmt::Debug for Tls {
             Source::Plaintext => "Tls(plaintext)",
         })
     }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, BoxError> {

@@ -1,16 +1,18 @@
 //! What a handler decides.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use json_patch::Patch;
 use serde::Serialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::change::change;
 use crate::core::failure;
 use crate::error::{HandlerError, PublicError};
+use crate::limits::VERDICT_ITEMS;
 use crate::proto::admission::v1::{AdmissionResponse, Stage, Status, StatusCause, StatusDetails};
 use crate::proto::host::v1::verdict::Outcome;
+use crate::request::Request;
 
 /// The code of a denial that names none.
 const FORBIDDEN: u16 = 403;
@@ -31,7 +33,7 @@ const CODES: std::ops::RangeInclusive<u16> = 400..=599;
 pub struct Verdict {
     decision: Decision,
     warnings: Vec<String>,
-    audit: HashMap<String, String>,
+    audit: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,17 +53,14 @@ impl Verdict {
         Self::new(Decision::Deny { message: message.into(), code: FORBIDDEN, reason: None, causes: Vec::new() })
     }
 
-    /// The write may go on with the object changed by a JSON Patch (RFC 6902), made against exactly the object of the
-    /// request. Not for validating hooks. An empty patch changes nothing.
+    /// The write may go on with the object changed by a JSON Patch (RFC 6902): operations that serde writes as its list, made
+    /// against exactly the object of the request. Not for validating hooks. An empty list changes nothing.
     ///
     /// # Errors
     ///
-    /// Fails if the patch cannot be serialised.
-    pub fn patch(patch: &Patch) -> Result<Self, serde_json::Error> {
-        if patch.0.is_empty() {
-            return Ok(Self::allow());
-        }
-        Ok(Self::patch_bytes(serde_json::to_vec(patch)?))
+    /// Fails if the operations cannot be serialised.
+    pub fn patch(operations: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        serde_json::to_vec(operations).map(Self::patch_unless_empty)
     }
 
     /// The same with the patch as JSON text, which is sent as it is.
@@ -69,30 +68,29 @@ impl Verdict {
         Self::new(Decision::Allow { patch: patch.into() })
     }
 
-    /// The write may go on with the difference of two documents: `before` is the object of the request, as a
-    /// [`serde_json::Value`] or in a type of yours, and `after` the changed copy. What the type does not know stays in the
-    /// object. Not for validating hooks.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// # use portcullis_host::Verdict;
-    ///
-    /// let before = json!({"metadata": {"name": "web"}});
-    /// let mut after = before.clone();
-    /// after["metadata"]["labels"] = json!({"team": "shop"});
-    /// let verdict = Verdict::difference(&before, &after)?;
-    /// # Ok::<(), serde_json::Error>(())
-    /// ```
+    fn patch_unless_empty(patch: Vec<u8>) -> Self {
+        if patch == b"[]" { Self::allow() } else { Self::patch_bytes(patch) }
+    }
+
+    /// The write may go on with `object` in place of the object of the request. What the type does not know stays in the object,
+    /// and only what differs is in the patch. Not for validating hooks. [`Request::change`] edits the object in place.
     ///
     /// # Errors
     ///
-    /// Fails if one of the documents cannot be serialised.
-    pub fn difference<T: Serialize, U: Serialize>(before: &T, after: &U) -> Result<Self, serde_json::Error> {
-        Self::patch(&json_patch::diff(&serde_json::to_value(before)?, &serde_json::to_value(after)?))
+    /// Fails if the request has no object, if that is not what the type takes, or if `object` cannot be serialised.
+    pub fn difference<T: DeserializeOwned + Serialize>(request: &Request, object: &T) -> Result<Self, HandlerError> {
+        let before: T = request.object()?.ok_or_else(|| PublicError::new("the request has no object to be changed"))?;
+        Self::changed(request, &serde_json::to_string(&before)?, object)
+    }
+
+    /// The object of the request with the change from `before`, which is the object as the type of `after` writes it.
+    pub(crate) fn changed<T: Serialize>(request: &Request, before: &str, after: &T) -> Result<Self, HandlerError> {
+        let raw = std::str::from_utf8(request.raw_object().map_or(b"null", |raw| &**raw))?;
+        Ok(Self::patch_unless_empty(change(raw, before, &serde_json::to_string(after)?)?))
     }
 
     fn new(decision: Decision) -> Self {
-        Self { decision, warnings: Vec::new(), audit: HashMap::new() }
+        Self { decision, warnings: Vec::new(), audit: BTreeMap::new() }
     }
 
     /// Sets the HTTP status that the client gets of a denial, 400 to 599; any other means 403.
@@ -125,6 +123,12 @@ impl Verdict {
         self
     }
 
+    /// Adds warnings, likewise.
+    pub fn warnings(mut self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.warnings.extend(texts.into_iter().map(Into::into));
+        self
+    }
+
     /// Adds an annotation for the audit log: a short key without "/". All readers of that log see the value.
     pub fn audit(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.audit.insert(key.into(), value.into());
@@ -136,23 +140,44 @@ impl Verdict {
         matches!(self.decision, Decision::Allow { .. })
     }
 
-    /// The code of a denial that is none of HTTP's errors; the client gets 403 instead.
-    pub(crate) fn foreign_code(&self) -> Option<u16> {
-        match self.decision {
-            Decision::Deny { code, .. } if code != 0 && !CODES.contains(&code) => Some(code),
-            _ => None,
+    /// The message of a denial.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match &self.decision {
+            Decision::Deny { message, .. } => Some(message),
+            Decision::Allow { .. } => None,
         }
     }
 
+    fn causes(&self) -> &[StatusCause] {
+        match &self.decision {
+            Decision::Deny { causes, .. } => causes,
+            Decision::Allow { .. } => &[],
+        }
+    }
+
+    /// What of the verdict cannot be sent, for the log.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        if let Decision::Deny { code, .. } = self.decision
+            && code != 0
+            && !CODES.contains(&code)
+        {
+            return Some(format!("code {code} is none of HTTP's errors: the client gets 403"));
+        }
+        let items = self.causes().len() + self.warnings.len() + self.audit.len();
+        (items > VERDICT_ITEMS).then(|| format!("{items} causes, warnings and annotations: {VERDICT_ITEMS} are sent"))
+    }
+
     /// The response on the wire. An error means that the verdict is none; a denial is always one.
-    pub(crate) fn response(self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
-        let mut response = AdmissionResponse {
-            warnings: self.warnings,
-            audit_annotations: self.audit,
-            ..AdmissionResponse::default()
-        };
+    pub(crate) fn response(mut self, stage: Stage) -> Result<AdmissionResponse, PublicError> {
+        let room = VERDICT_ITEMS.saturating_sub(self.causes().len());
+        self.warnings.truncate(room);
+        let room = room - self.warnings.len();
+        let audit_annotations = self.audit.into_iter().take(room).collect();
+        let mut response =
+            AdmissionResponse { warnings: self.warnings, audit_annotations, ..AdmissionResponse::default() };
         match self.decision {
-            Decision::Deny { message, code, reason, causes } => {
+            Decision::Deny { message, code, reason, mut causes } => {
+                causes.truncate(VERDICT_ITEMS);
                 response.status = Some(status(message, code, reason, causes));
             }
             Decision::Allow { patch } => {
@@ -200,8 +225,6 @@ pub(crate) fn outcome(stage: Stage, result: Result<Verdict, HandlerError>) -> (O
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -222,7 +245,7 @@ mod tests {
     fn a_code_that_is_none_of_https_errors_becomes_403() {
         for code in [1, 200, 399, 600, 1000, u16::MAX] {
             let verdict = Verdict::deny("no").cause("f", "m").code(code);
-            assert_eq!(verdict.foreign_code(), Some(code));
+            assert!(verdict.left_out().is_some_and(|text| text.contains(&code.to_string())));
             let response = verdict.response(Stage::Validate).unwrap();
             let status = response.status.unwrap();
             assert_eq!((response.allowed, status.code, status.reason.as_str()), (false, 403, "Forbidden"), "{code}");
@@ -230,23 +253,10 @@ mod tests {
         }
         for (code, sent) in [(0, 403), (400, 400), (422, 422), (599, 599)] {
             let verdict = Verdict::deny("no").code(code);
-            assert_eq!(verdict.foreign_code(), None);
+            assert_eq!(verdict.left_out(), None);
             assert_eq!(verdict.response(Stage::Mutate).unwrap().status.unwrap().code, sent);
         }
-        assert_eq!(Verdict::allow().code(200).foreign_code(), None);
-    }
-
-    #[test]
-    fn a_difference_is_the_patch_that_leads_from_one_document_to_the_other() {
-        let before = json!({"metadata": {"a/b": 1, "c": [1, 2]}, "big": 18_446_744_073_709_551_615_u64});
-        let mut after = before.clone();
-        after["metadata"] = json!({"a/b": 2, "c": [1], "d": null});
-        let response = Verdict::difference(&before, &after).unwrap().response(Stage::Mutate).unwrap();
-        let patch: Patch = serde_json::from_slice(&response.patch).unwrap();
-        let mut patched = before.clone();
-        json_patch::patch(&mut patched, &patch).unwrap();
-        assert_eq!(patched, after);
-        assert_eq!(Verdict::difference(&before, &before).unwrap(), Verdict::allow());
+        assert_eq!(Verdict::allow().code(200).left_out(), None);
     }
 
     #[test]

@@ -29,17 +29,6 @@ pub struct Review {
     pub request: Option<Bytes>,
 }
 
-/// A point in time, in UTC: `google.protobuf.Timestamp`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Timestamp {
-    /// Seconds since 1970.
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    /// Nanoseconds after that second, 0 to 999,999,999.
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
-}
-
 /// A review that has come whole. Its request is decoded once for all of its hooks, by the first handler that runs.
 #[derive(Debug)]
 pub(crate) struct Received {

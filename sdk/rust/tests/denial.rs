@@ -1,94 +1,114 @@
-//! A denial stays one, whatever goes with it.
+//! A denial stays one, however it is said and whatever goes with it.
 
-use std::fmt::{Debug, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use portcullis_host::proto::admission::v1::AdmissionResponse;
-use portcullis_host::testing::{FakeDispatcher, create};
-use portcullis_host::{Error, Host, Refused, Request, Verdict};
+use portcullis_host::testing::{Answer, FakeDispatcher, create};
+use portcullis_host::{Denied, Error, HandlerError, Host, PublicError, Request, Verdict};
 use serde_json::Value;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
-/// A log, which may have a defect.
-#[derive(Default)]
-struct Log {
-    lines: Mutex<Vec<String>>,
-    broken: AtomicBool,
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
-
-struct Shared(Arc<Log>);
-
-impl Subscriber for Shared {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
-        assert!(!self.0.broken.load(Ordering::Relaxed), "the disk is full");
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-fn assert_forbidden(verdict: &AdmissionResponse) {
-    let status = verdict.status.as_ref().expect("a status");
-    let got = (verdict.allowed, status.message.as_str(), status.code, status.reason.as_str());
+fn assert_forbidden(answer: &Answer) {
+    let got = (answer.allowed, answer.message.as_str(), answer.code, answer.reason.as_str());
     assert_eq!(got, (false, "no", 403, "Forbidden"));
 }
 
-fn foreign() -> Verdict {
-    Verdict::deny("no").code(u16::MAX)
+/// An error with another one as its source.
+#[derive(Debug, thiserror::Error)]
+#[error("outer")]
+struct Outer<E: std::error::Error + 'static>(#[source] E);
+
+/// An error that is its own source.
+#[derive(Debug)]
+struct Endless;
+
+impl std::fmt::Display for Endless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("endless")
+    }
+}
+
+impl std::error::Error for Endless {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+fn denials() -> [fn() -> HandlerError; 4] {
+    [
+        || Denied::new("no").into(),
+        || Outer(Denied::new("no")).into(),
+        || PublicError::new("registry is down").with_cause(Denied::new("no")).into(),
+        || HandlerError::internal(Outer(Outer(Denied::new("no")))),
+    ]
 }
 
 #[tokio::test]
-async fn a_foreign_code_becomes_403_and_is_logged_once_a_second_also_by_a_log_that_panics() -> Result<(), Error> {
-    let log = Arc::new(Log::default());
-    tracing::subscriber::set_global_default(Shared(log.clone())).expect("the first one");
+async fn a_denial_as_an_error_is_a_denial_at_every_stage() -> Result<(), Error> {
+    let mut builder = Host::builder("h");
+    for (i, denial) in denials().into_iter().enumerate() {
+        builder = builder
+            .validate(format!("v{i}"), move |_: Request| ready(Err(denial())))
+            .mutate(format!("m{i}"), move |request: Request| ready(request.try_change(|_: &mut Value| Err(denial()))))
+            .initialize(format!("i{i}"), move |_: Value, _: Request| ready(Err(denial())));
+    }
+    let dispatcher = FakeDispatcher::start(&builder.build()?).await?;
+    for hook in (0..denials().len()).flat_map(|i| [format!("v{i}"), format!("m{i}"), format!("i{i}")]) {
+        assert_forbidden(&dispatcher.review(&hook, create("{}")).await?);
+    }
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn an_error_that_is_no_denial_stays_a_failure() -> Result<(), Error> {
+    assert_eq!(Denied::try_from(Verdict::allow()).expect_err("it allows"), Verdict::allow());
     let host = Host::builder("h")
-        .validate("v", async |_: Request| Ok(foreign()))
-        .mutate("broken", async |_: Request| Ok(foreign()))
-        .initialize("i", async |_: Value, _: Request| Err(Refused::from(foreign()).into()))
+        .validate("v", async |_: Request| Err(HandlerError::public("denied: no")))
+        .validate("endless", async |_: Request| Err(Endless.into()))
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
-    for hook in ["v", "v", "v", "i"] {
-        assert_forbidden(&dispatcher.review(hook, create("{}")).await?);
+    for (hook, text) in [("v", "denied: no"), ("endless", "handler failed")] {
+        let error = dispatcher.review(hook, create("{}")).await.expect_err("no verdict").to_string();
+        assert!(error.contains(text), "{error}");
     }
-    log.broken.store(true, Ordering::Relaxed);
-    assert_forbidden(&dispatcher.review("broken", create("{}")).await?);
-    log.broken.store(false, Ordering::Relaxed);
-    dispatcher.stop().await?;
-    let lines = log.lines.lock().unwrap_or_else(PoisonError::into_inner);
-    for hook in ["v", "i", "broken"] {
-        let named = format!("hook=\"{hook}\"");
-        let of_hook: Vec<&String> = lines.iter().filter(|line| line.contains(&named)).collect();
-        assert_eq!(of_hook.len(), 1, "{lines:?}");
-        for want in ["a part of the verdict cannot be sent", "code 65535"] {
-            assert!(of_hook[0].contains(want), "{lines:?}");
+    dispatcher.stop().await
+}
+
+/// A denial that the public API can build, by chance: also one whose parts cannot be sent.
+fn any_denial(random: &mut fastrand::Rng) -> Denied {
+    let texts = ["", "no", "\0", "\u{fffd}\u{1f6a2}\r\n", "x/y", &"w".repeat(1 << 20)].map(str::to_owned);
+    let text = |random: &mut fastrand::Rng| texts[random.choice([0, 1, 2, 3, 4, 5]).unwrap_or_default()].clone();
+    let mut denial = Denied::new(text(random));
+    for _ in 0..random.usize(..8) {
+        denial = match random.u8(..6) {
+            0 => denial.code(random.u16(..)),
+            1 => denial.reason(text(random)),
+            2 => denial.cause(text(random), text(random)),
+            3 => denial.audit(text(random), text(random)),
+            4 => (0..random.usize(..5000)).fold(denial, |denial, i| denial.warning(i.to_string())),
+            _ => (0..random.usize(..5000)).fold(denial, |denial, i| denial.cause("f", i.to_string())),
+        };
+    }
+    denial
+}
+
+#[tokio::test]
+async fn whatever_goes_with_a_denial_it_stays_one() -> Result<(), Error> {
+    let seed = fastrand::u64(..);
+    let randoms = || Arc::new(Mutex::new(fastrand::Rng::with_seed(seed)));
+    let (one, two, three) = (randoms(), randoms(), randoms());
+    let next = |random: &Mutex<fastrand::Rng>| any_denial(&mut random.lock().unwrap_or_else(PoisonError::into_inner));
+    let host = Host::builder("h")
+        .validate("v", move |_: Request| ready(Err(next(&one).into())))
+        .mutate("m", move |_: Request| ready(Err(Outer(next(&two)).into())))
+        .initialize("i", move |_: Value, _: Request| ready(Err(next(&three).into())))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    for _ in 0..50 {
+        for hook in ["v", "m", "i"] {
+            let verdict = dispatcher.review(hook, create("{}")).await?;
+            let items = verdict.causes.len() + verdict.warnings.len() + verdict.audit.len();
+            assert!(!verdict.allowed && (400..600).contains(&verdict.code) && items <= 4096, "seed {seed}: {hook}");
         }
     }
-    Ok(())
+    dispatcher.stop().await
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_host::proto::admission::v1::{AdmissionRequest, AdmissionResponse};
+use portcullis_host::proto::admission::v1::{AdmissionRequest, ExtraValue, Object};
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
 use portcullis_host::testing::{FakeDispatcher, create, delete, update};
-use portcullis_host::{Error, HandlerError, HandlerResult, Hook, Host, Refused, Request, Stage, Verdict};
+use portcullis_host::{Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -28,8 +28,8 @@ async fn a_handler_sees_the_request_and_raw_bytes() -> Result<(), Error> {
     let spelled = r#"{"metadata": {"name":"web"},  "big": 1.50, "é": 18446744073709551616}"#;
     let host = Host::builder("h")
         .validate("v", async move |request: Request| {
-            assert_eq!(request.object_bytes().map(|b| &b[..]), Some(spelled.as_bytes()));
-            assert_eq!(request.old_object_bytes().map(|b| &b[..]), Some(&b"{}"[..]));
+            assert_eq!(request.raw_object().map(|b| &b[..]), Some(spelled.as_bytes()));
+            assert_eq!(request.raw_old_object().map(|b| &b[..]), Some(&b"{}"[..]));
             assert_eq!((request.operation(), request.cluster(), request.name()), ("UPDATE", "testing", "web"));
             assert_eq!((request.hook(), request.stage(), request.round()), ("v", Stage::Validate, 0));
             assert_eq!((request.username(), request.is_dry_run()), ("testing", true));
@@ -42,22 +42,16 @@ async fn a_handler_sees_the_request_and_raw_bytes() -> Result<(), Error> {
     let request = AdmissionRequest { dry_run: Some(true), ..update("{}", spelled) };
     let verdict = dispatcher.review("v", request).await?;
     assert!(verdict.allowed);
-    assert_eq!(
-        (verdict.audit_annotations["name"].as_str(), &verdict.warnings[..]),
-        ("\"web\"", &["careful".into()][..])
-    );
+    assert_eq!((verdict.audit["name"].as_str(), &verdict.warnings[..]), ("\"web\"", &["careful".into()][..]));
     dispatcher.stop().await
 }
 
 #[tokio::test]
-async fn a_mutating_handler_patches_by_the_difference_of_two_documents() -> Result<(), Error> {
+async fn a_mutating_handler_edits_the_object_in_place() -> Result<(), Error> {
     let host = Host::builder("h")
         .hook(
             Hook::mutate("m", async |request: Request| {
-                let Some(before) = request.object::<Value>()? else { return Ok(Verdict::allow()) };
-                let mut after = before.clone();
-                after["metadata"]["labels"]["team"] = request.namespace().into();
-                Ok(Verdict::difference(&before, &after)?)
+                request.change(|pod: &mut Value| pod["metadata"]["labels"]["team"] = request.namespace().into())
             })
             .speculate(),
         )
@@ -65,11 +59,60 @@ async fn a_mutating_handler_patches_by_the_difference_of_two_documents() -> Resu
     let dispatcher = FakeDispatcher::start(&host).await?;
     assert!(dispatcher.hello().hooks[0].speculate);
     let verdict = dispatcher.review("m", create(pod())).await?;
-    assert_eq!(verdict.patch_type, "JSONPatch");
-    let patch: Value = serde_json::from_slice(&verdict.patch).expect("JSON");
-    assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
+    assert_eq!(json!(verdict.patch), json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
     assert!(dispatcher.review("m", delete(pod())).await?.patch.is_empty());
     dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_request_names_its_kind_its_resource_its_user_and_its_objects() -> Result<(), Error> {
+    async fn judge(request: Request) -> HandlerResult {
+        let (kind, resource) = (request.kind(), request.resource());
+        assert_eq!((kind.group, kind.version, kind.kind), ("", "v1", "Pod"));
+        assert_eq!((resource.group, resource.version, resource.resource), ("", "v1", "pods"));
+        assert_eq!((request.subresource(), request.user_uid(), request.uid().len()), ("", "7", 36));
+        assert_eq!(request.groups(), ["system:authenticated"]);
+        assert_eq!(request.extra().collect::<Vec<_>>(), [("scopes", &["a".to_owned()][..])]);
+        assert_eq!(request.options::<Value>()?.expect("options")["kind"], "Options");
+        Ok(Verdict::allow().audit("objects", format!("{:?}", request.objects::<Small>()?)))
+    }
+    let host = Host::builder("h").validate("v", judge).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let (one, two) = (pod(), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"n": 2}}));
+    let connect = AdmissionRequest { operation: "CONNECT".into(), ..create(&one) };
+    for (mut request, objects) in [
+        (create(&one), "Create(1.5)"),
+        (update(&one, &two), "Update { old: 1.5, new: 2.0 }"),
+        (delete(&one), "Delete(1.5)"),
+        (connect, "Connect(1.5)"),
+    ] {
+        let raw = Object { raw: "{\"kind\":\"Options\"}".into(), ..Object::default() };
+        request.options = Some(raw);
+        let user = request.user_info.as_mut().expect("a user");
+        user.uid = "7".into();
+        user.extra.insert("scopes".into(), ExtraValue { items: vec!["a".into()] });
+        assert_eq!(dispatcher.review("v", request).await?.audit["objects"], objects);
+    }
+    let without = AdmissionRequest { object: None, ..create(&one) };
+    let ended = dispatcher.ask("v", without, Duration::from_secs(5)).await?;
+    assert!(matches!(ended.outcome, Some(Outcome::Error(_))), "{ended:?}");
+    dispatcher.stop().await
+}
+
+/// What a Pod says in `spec.n`.
+struct Small(f64);
+
+impl<'de> serde::Deserialize<'de> for Small {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        object["spec"]["n"].as_f64().map(Self).ok_or_else(|| serde::de::Error::custom("no spec.n"))
+    }
+}
+
+impl std::fmt::Debug for Small {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
 }
 
 /// A type that knows few members.
@@ -104,10 +147,10 @@ async fn an_initializer_patches_by_what_it_makes_of_the_object() -> Result<(), E
     for (hook, want) in [
         ("typed", r#"[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]"#),
         ("value", r#"[{"op":"add","path":"/x","value":1}]"#),
-        ("same", ""),
+        ("same", "[]"),
     ] {
         let verdict = dispatcher.review(hook, create(pod())).await?;
-        assert_eq!((verdict.allowed, &verdict.patch[..]), (true, want.as_bytes()), "{hook}");
+        assert_eq!((verdict.allowed, json!(verdict.patch).to_string().as_str()), (true, want), "{hook}");
     }
     dispatcher.stop().await
 }
@@ -116,22 +159,21 @@ async fn an_initializer_patches_by_what_it_makes_of_the_object() -> Result<(), E
 async fn an_initializer_refuses_or_fails() -> Result<(), Error> {
     #[derive(Debug, thiserror::Error)]
     #[error("wrapped")]
-    struct Wrapped(#[source] Refused);
+    struct Wrapped(#[source] Denied);
     let host = Host::builder("h")
-        .initialize("refuses", async |_: Value, _: Request| Err(Refused::new("no").into()))
+        .initialize("refuses", async |_: Value, _: Request| Err(Denied::new("no").into()))
         .initialize("says all", async |_: Value, _: Request| {
-            let denial = Verdict::deny("no").code(422).reason("Invalid").cause("spec", "bad");
-            Err(Wrapped(denial.into()).into())
+            Err(Wrapped(Denied::new("no").code(422).reason("Invalid").cause("spec", "bad")).into())
         })
         .initialize("fails", async |_: Value, _: Request| Err(HandlerError::internal("hunter2")))
         .initialize("is down", async |_: Value, _: Request| Err(HandlerError::public("registry is down")))
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
-    let denied = |verdict: AdmissionResponse| verdict.status.filter(|_| !verdict.allowed).expect("a denial");
-    let plain = denied(dispatcher.review("refuses", create(pod())).await?);
-    assert_eq!((plain.message.as_str(), plain.code, plain.reason.as_str()), ("no", 403, "Forbidden"));
-    let full = denied(dispatcher.review("says all", create(pod())).await?);
-    assert_eq!((full.code, full.details.expect("details").causes[0].field.as_str()), (422, "spec"));
+    let plain = dispatcher.review("refuses", create(pod())).await?;
+    assert_eq!((plain.allowed, plain.message.as_str(), plain.code), (false, "no", 403));
+    assert_eq!((plain.reason.as_str(), plain.object), ("Forbidden", None));
+    let full = dispatcher.review("says all", create(pod())).await?;
+    assert_eq!((full.allowed, full.code, full.causes[0].0.as_str()), (false, 422, "spec"));
     for (hook, object, want) in [
         ("fails", create(pod()), "handler failed"),
         ("is down", create(pod()), "registry is down"),
@@ -304,7 +346,7 @@ async fn calls_that_outlast_the_time_to_drain_are_cut_off() -> Result<(), Error>
     let _running = dispatcher.post(create(pod()), vec![call("wait", 60_000)]).await?;
     dispatcher.ping().await?;
     let ended = dispatcher.stop().await;
-    assert!(matches!(&ended, Err(Error::Session(text)) if text.contains("time to drain")), "{ended:?}");
+    assert!(matches!(&ended, Err(Error::Testing(text)) if text.contains("time to drain")), "{ended:?}");
     Ok(())
 }
 
@@ -336,7 +378,7 @@ async fn large_reviews_come_in_chunks_and_many_verdicts_together() -> Result<(),
     let host = Host::builder("h")
         .max_outstanding(200)
         .validate("size", async |request: Request| {
-            let size = request.object_bytes().map_or(0, bytes::Bytes::len);
+            let size = request.raw_object().map_or(0, bytes::Bytes::len);
             Ok(Verdict::allow().audit("size", size.to_string()))
         })
         .build()?;
@@ -344,7 +386,7 @@ async fn large_reviews_come_in_chunks_and_many_verdicts_together() -> Result<(),
     let dispatcher = FakeDispatcher::start_with(&host, welcome).await?;
     let large = json!({"data": "x".repeat(3 << 20)}).to_string();
     let verdict = dispatcher.review("size", create(&large)).await?;
-    assert_eq!(verdict.audit_annotations["size"], large.len().to_string());
+    assert_eq!(verdict.audit["size"], large.len().to_string());
     let calls = (0..200).map(|_| call("size", 9000)).collect();
     let verdicts = dispatcher.post(create(pod()), calls).await?.wait().await?;
     assert!(verdicts.iter().all(|verdict| matches!(verdict.outcome, Some(Outcome::Response(_)))));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use opentelemetry::Context;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt};
-use opentelemetry::{Context, global};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics, SumDataPoint};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
@@ -37,10 +37,9 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
     let tracing = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
     let reader = PeriodicReader::builder(metrics.clone()).build();
     let metering = SdkMeterProvider::builder().with_reader(reader).build();
-    global::set_tracer_provider(tracing);
-    global::set_meter_provider(metering.clone());
-
     let host = Host::builder("h")
+        .tracer_provider(&tracing)
+        .meter_provider(&metering)
         .validate("allow", async |request: Request| {
             let parent = request.traceparent().unwrap_or_default();
             tokio::task::yield_now().await;

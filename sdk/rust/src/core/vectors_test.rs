@@ -257,7 +257,7 @@ fn handle(name: &str, request: &Request) -> HandlerResult {
         "deny" => Ok(Verdict::deny("no").cause("spec.image", "latest")),
         "deny-at-length" => Ok(Verdict::deny("no ".repeat(100))),
         "patch" | "stray-patch" | "initialize" => {
-            let patch = request.object_bytes().cloned().unwrap_or_default();
+            let patch = request.raw_object().cloned().unwrap_or_default();
             Ok(Verdict::patch_bytes(patch).warning(format!("patched in round {}", request.round())))
         }
         "name-configuration" => Ok(Verdict::allow().audit("configuration", request.configuration())),

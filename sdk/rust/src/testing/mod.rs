@@ -18,10 +18,13 @@
 //! # }
 //! ```
 //!
+//! [`FakeDispatcher::review`] has the verdict with the patched object, and [`FakeDispatcher::play`] plays a table of cases.
+//!
 //! It runs in memory; frames are encoded and decoded on the way as on a real stream. It accepts every hook that a host offers
 //! and puts it in rotation. It matches nothing and knows no failure policies: it shows what a host answers, not what the mesh
 //! makes of it. A handler alone is a function: call it, with [`handler_request`].
 
+mod cases;
 mod requests;
 
 use std::collections::HashMap;
@@ -35,9 +38,10 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+pub use self::cases::Answer;
 pub use self::requests::{create, delete, handler_request, update};
 use crate::host::Host;
-use crate::proto::admission::v1::{AdmissionRequest, AdmissionResponse};
+use crate::proto::admission::v1::AdmissionRequest;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Reply;
 use crate::proto::host::v1::verdict::Outcome;
@@ -90,7 +94,7 @@ enum Key {
 }
 
 fn lost(text: impl Into<String>) -> Error {
-    Error::Session(text.into())
+    Error::Testing(text.into())
 }
 
 async fn patiently<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Error> {
@@ -149,10 +153,11 @@ impl FakeDispatcher {
     ///
     /// # Errors
     ///
-    /// Fails if the call ended without one: in a failure, a refusal or a cancellation.
-    pub async fn review(&self, hook: &str, request: AdmissionRequest) -> Result<AdmissionResponse, Error> {
+    /// Fails if the call ended without one, in a failure, a refusal or a cancellation, and if the patch does not fit.
+    pub async fn review(&self, hook: &str, request: AdmissionRequest) -> Result<Answer, Error> {
+        let object = request.object.as_ref().map(|object| object.raw.clone());
         match self.ask(hook, request, PATIENCE).await?.outcome {
-            Some(Outcome::Response(response)) => Ok(response),
+            Some(Outcome::Response(response)) => Answer::new(object.as_ref(), response),
             other => Err(lost(format!("hook {hook} gave no verdict: {other:?}"))),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_host::{HandlerError, HandlerResult, Refused, Request, Verdict};
+use portcullis_host::{Denied, HandlerError, HandlerResult, Request, Verdict};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ struct Script {
     deny: Option<Denial>,
     patch: Option<Box<RawValue>>,
     labels: Option<BTreeMap<String, String>>,
+    r#become: Option<Value>,
     error: Option<String>,
     fail: Option<String>,
     panic: Option<String>,
@@ -38,6 +39,7 @@ struct Denial {
     code: Value,
     reason: Value,
     causes: Value,
+    thrown: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -74,7 +76,7 @@ pub(crate) async fn handle(program: Arc<Program>, request: Request) -> HandlerRe
     script.wait(&program).await;
     run.cancelled = false;
     let verdict = script.decide(&request)?;
-    Ok(script.decorate(verdict, &request, remaining))
+    script.say(script.decorate(verdict, &request, remaining))
 }
 
 /// Every initializer: it does what the script says, as far as that is about the object.
@@ -88,13 +90,16 @@ pub(crate) async fn initialize(
     script.wait(&program).await;
     run.cancelled = false;
     if let (Some(labels), None) = (&script.labels, &script.deny) {
-        for (key, value) in labels {
-            object["metadata"]["labels"][key] = value.as_str().into();
-        }
+        set_labels(&mut object, labels);
         return Ok(object);
     }
-    let verdict = script.decide(&request)?;
-    if verdict.is_allowed() { Ok(object) } else { Err(Refused::from(verdict).into()) }
+    if let (Some(wanted), None) = (&script.r#become, &script.deny) {
+        return Ok(wanted.clone());
+    }
+    match Denied::try_from(script.decide(&request)?) {
+        Ok(denied) => Err(denied.into()),
+        Err(_allowed) => Ok(object),
+    }
 }
 
 fn script_of(request: &Request) -> Result<Script, HandlerError> {
@@ -126,7 +131,10 @@ impl Script {
             return Ok(Verdict::patch_bytes(patch.get().to_owned()));
         }
         if let Some(labels) = &self.labels {
-            return label(request, labels);
+            return request.change(|object| set_labels(object, labels));
+        }
+        if let Some(wanted) = &self.r#become {
+            return Verdict::difference(request, wanted);
         }
         if let Some(text) = &self.error {
             return Err(HandlerError::public(text));
@@ -138,6 +146,14 @@ impl Script {
             panic!("{text}");
         }
         Ok(Verdict::allow())
+    }
+
+    /// Returns a verdict, or throws it.
+    fn say(&self, verdict: Verdict) -> HandlerResult {
+        if self.deny.as_ref().is_some_and(|denial| denial.thrown) {
+            return Denied::try_from(verdict).map_or_else(Ok, |denied| Err(denied.into()));
+        }
+        Ok(verdict)
     }
 
     fn decorate(&self, verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
@@ -169,14 +185,10 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Sets labels, by the difference of two documents.
-fn label(request: &Request, labels: &BTreeMap<String, String>) -> HandlerResult {
-    let before: Value = request.object()?.unwrap_or_default();
-    let mut after = before.clone();
+fn set_labels(object: &mut Value, labels: &BTreeMap<String, String>) {
     for (key, value) in labels {
-        after["metadata"]["labels"][key] = value.as_str().into();
+        object["metadata"]["labels"][key] = value.as_str().into();
     }
-    Ok(Verdict::difference(&before, &after)?)
 }
 
 /// Adds what the handler saw.
@@ -185,7 +197,7 @@ fn echo(verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
     let parent = request.traceparent().unwrap_or_default();
     let parent = parent.split('-').skip(1).take(2).collect::<Vec<_>>().join("-");
     let seen = [
-        ("uid", request.admission().uid.clone()),
+        ("uid", request.uid().into()),
         ("cluster", request.cluster().into()),
         ("namespace", request.namespace().into()),
         ("name", request.name().into()),
@@ -195,8 +207,8 @@ fn echo(verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
         ("dry-run", request.is_dry_run().to_string()),
         ("round", request.round().to_string()),
         ("mode", request.mode().as_str_name().into()),
-        ("object-sha256", digest(request.object_bytes())),
-        ("old-object-sha256", digest(request.old_object_bytes())),
+        ("object-sha256", digest(request.raw_object())),
+        ("old-object-sha256", digest(request.raw_old_object())),
         ("remaining-ms", remaining.as_millis().to_string()),
         ("traceparent", parent),
     ];

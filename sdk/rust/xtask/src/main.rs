@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 /// The files that are generated, one for each package.
-const FILES: [&str; 3] = ["portcullis.admission.v1.rs", "portcullis.host.v1.rs", "portcullis.initializer.v1.rs"];
+const FILES: [&str; 2] = ["portcullis.admission.v1.rs", "portcullis.host.v1.rs"];
 
-/// The services that are generated, with all that they name.
-const SERVICES: [&str; 2] = ["portcullis/host/v1/host.proto", "portcullis/initializer/v1/initializer.proto"];
+/// The service that is generated, with all that it names.
+const SERVICES: [&str; 1] = ["portcullis/host/v1/host.proto"];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -54,8 +54,6 @@ fn generate(sdk: &Path, into: &PathBuf) -> Result<(), Box<dyn Error>> {
         .bytes(".")
         // The request of a review stays encoded until a handler is to run.
         .extern_path(".portcullis.host.v1.Review", "crate::wire::Review")
-        // The one message of the library of protobuf that the contract has: prost-types would be a dependency for it alone.
-        .extern_path(".google.protobuf.Timestamp", "crate::wire::Timestamp")
         // `connect` is our one method, and would be the constructor's name as well.
         .build_transport(false)
         // The server is what the tests dial.

@@ -1,0 +1,57 @@
+//! The table of cases that all languages play, by the policy of the example.
+
+#[path = "../../../examples/imagepolicy-rust/src/policy.rs"]
+mod policy;
+
+use portcullis_host::testing::{FakeDispatcher, create};
+use portcullis_host::{Error, Host, Request, Verdict};
+use serde_json::json;
+
+#[tokio::test]
+async fn the_table_of_all_languages() -> Result<(), Error> {
+    let dispatcher = FakeDispatcher::start(&policy::new_host().build()?).await?;
+    dispatcher.play(include_str!("../../conformance/cases.yaml")).await?;
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn cases_that_fail_are_named() -> Result<(), Error> {
+    let host = Host::builder("h").validate("v", async |_: Request| Ok(Verdict::deny("no way").code(409))).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let table = "
+- {name: right, object: {a: 1}, expect: {allowed: false, code: 409, message: way}}
+- {name: decision, object: {a: 1}, expect: {allowed: true}}
+- {name: code, object: {a: 1}, expect: {allowed: false, code: 403}}
+- {name: message, object: {a: 1}, expect: {allowed: false, message: yes}}
+- {name: request, operation: DELETE, object: {a: 1}, expect: {allowed: false}}
+- {name: hook, hook: none, object: {a: 1}, expect: {allowed: false}}
+";
+    let error = dispatcher.play(table).await.expect_err("cases fail").to_string();
+    assert!(error.starts_with("5 of 6 cases failed: decision: "), "{error}");
+    for part in
+        ["code: code is 409, not 403", "message: message is", "oldObject is missing", "the host offers hook none"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    for wrong in ["[]", "{}", "- {name: a, object: {}, expect: {allowed: true, colour: red}}"] {
+        assert!(dispatcher.play(wrong).await.is_err(), "{wrong}");
+    }
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn an_answer_has_the_patched_object() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .mutate("m", async |request: Request| {
+            request.change(|pod: &mut serde_json::Value| pod["metadata"]["labels"]["a"] = "b".into())
+        })
+        .mutate("wrong", async |_: Request| Ok(Verdict::patch(&json!([{"op": "remove", "path": "/none"}]))?))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let answer = dispatcher.review("m", create(json!({"metadata": {"name": "web"}}))).await?;
+    assert_eq!(answer.object, Some(json!({"metadata": {"name": "web", "labels": {"a": "b"}}})));
+    assert_eq!(answer.patch, [json!({"op": "add", "path": "/metadata/labels", "value": {"a": "b"}})]);
+    let error = dispatcher.review("wrong", create("{}")).await.expect_err("it does not fit");
+    assert!(error.to_string().contains("the patch does not fit"), "{error}");
+    dispatcher.stop().await
+}
