@@ -1,9 +1,11 @@
-//! Writes `src/gen` from the contract, in pure Rust: nobody needs `protoc`.
+//! Writes `src/gen` from the contract, in pure Rust: nobody needs `protoc`. Writes the public API into api.txt.
 //!
 //! ```text
-//! cargo run -p xtask -- generate    writes the code
-//! cargo run -p xtask -- check       says whether it is up to date
+//! cargo run -p xtask -- generate    writes both
+//! cargo run -p xtask -- check       says whether they are up to date
 //! ```
+
+mod api;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,9 @@ use std::{env, fs};
 
 /// The files that are generated, one for each package.
 const FILES: [&str; 2] = ["portcullis.admission.v1.rs", "portcullis.host.v1.rs"];
+
+/// The public API.
+const API: &str = "api.txt";
 
 /// The service that is generated, with all that it names.
 const SERVICES: [&str; 1] = ["portcullis/host/v1/host.proto"];
@@ -22,6 +27,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     match env::args().nth(1).as_deref() {
         Some("generate") => {
             generate(&sdk, &committed)?;
+            fs::write(sdk.join(API), api::read(&sdk.join("src"))?)?;
             Ok(ExitCode::SUCCESS)
         }
         Some("check") => check(&sdk, &committed),
@@ -34,11 +40,13 @@ fn check(sdk: &Path, committed: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let fresh = env::temp_dir().join(format!("portcullis-gen-{}", std::process::id()));
     generate(sdk, &fresh)?;
     let stale = FILES.iter().find(|file| fs::read(fresh.join(file)).ok() != fs::read(committed.join(file)).ok());
+    let stale = stale.map(|file| format!("src/gen/{file}"));
     fs::remove_dir_all(&fresh)?;
-    match stale {
+    let same = fs::read_to_string(sdk.join(API)).ok() == Some(api::read(&sdk.join("src"))?);
+    match stale.or_else(|| (!same).then(|| API.into())) {
         None => Ok(ExitCode::SUCCESS),
         Some(file) => {
-            eprintln!("src/gen/{file} is out of date: run `cargo run -p xtask -- generate` in sdk/rust");
+            eprintln!("{file} is out of date: run `cargo run -p xtask -- generate` in sdk/rust");
             Ok(ExitCode::FAILURE)
         }
     }
