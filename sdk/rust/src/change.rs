@@ -176,8 +176,11 @@ fn merge<'a>(raw: &Document<'a>, before: Option<&Document<'a>>, after: &Document
     if before == Some(after) {
         return raw.clone();
     }
-    if depth == 0 {
+    if raw.text() == "null" {
         return added(before, after);
+    }
+    if depth == 0 {
+        return after.clone();
     }
     if let (Some(present), Some(wanted)) = (raw.object(), after.object()) {
         let none = Members::new();
@@ -192,7 +195,7 @@ fn merge<'a>(raw: &Document<'a>, before: Option<&Document<'a>>, after: &Document
             };
             Document::made(Parts::List(origins(was, wanted).into_iter().zip(wanted).map(item).collect()))
         }
-        _ => added(before, after),
+        _ => after.clone(),
     }
 }
 
