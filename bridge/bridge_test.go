@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -76,7 +77,7 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 			if answer.header.Get(revisionHeader) != "r1" {
 				t.Errorf("revision = %q, want the answer's", answer.header.Get(revisionHeader))
 			}
-			want := &review.Request{Stage: test.stage, Entry: test.entry, Admission: &admissionv1.AdmissionRequest{
+			want := &review.Request{Stage: test.stage, Entry: match.Entry{Name: test.entry}, Admission: &admissionv1.AdmissionRequest{
 				Uid: "u1", Cluster: "prod-1", Operation: "CREATE", Namespace: "default",
 				Kind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},

@@ -45,7 +45,7 @@ func TestACapabilityIsEnough(t *testing.T) {
 	good := identity.NewCapability()
 	var entries []string
 	e := serve(t, capable(func(ctx context.Context, r *review.Request) (review.Answer, error) {
-		entries = append(entries, r.Entry+"@"+r.Admission.GetCluster())
+		entries = append(entries, r.Entry.Name+"@"+r.Admission.GetCluster())
 		return allow(ctx, r)
 	}, good))
 	conn := e.dialAs(t, "")

@@ -106,7 +106,7 @@ func TestVerdictsOfEnforce(t *testing.T) {
 		for form, document := range map[string]string{"spec": specOf(goodSpec), "request": reviewOf("u1", 0)} {
 			t.Run(name+", to a "+form, func(t *testing.T) {
 				e := serve(t, testOptions(func(_ context.Context, r *review.Request) (review.Answer, error) {
-					if r.Stage != admissionv1.Stage_STAGE_VALIDATE || r.Entry != "closed" {
+					if r.Stage != admissionv1.Stage_STAGE_VALIDATE || r.Entry.Name != "closed" {
 						t.Errorf("asked for stage %v of entry %q", r.Stage, r.Entry)
 					}
 					test.answer.Uid = r.Admission.GetUid()

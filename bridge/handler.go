@@ -67,7 +67,7 @@ func (x *exchange) review(params map[string]string) *refusal {
 		return refused
 	}
 	answer, refused := x.bridge.judge(ctx, &review.Request{
-		Stage: x.stage, Entry: entry, Admission: request, Reservation: x.reservation,
+		Stage: x.stage, Entry: x.entry, Admission: request, Reservation: x.reservation,
 		Received: x.started, Deadline: x.deadline, Uncertain: x.uncertain,
 	})
 	if refused != nil {

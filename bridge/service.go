@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -85,10 +86,11 @@ func (s *service) contained(
 		return nil, refused
 	}
 	m.cluster = request.GetRequest().GetCluster()
-	ctx, span := s.startSpan(ctx, request, m)
+	entry := match.ParseEntry(request.GetEntry())
+	ctx, span := s.startSpan(ctx, request, entry.Name, m)
 	defer func() { s.endSpan(span, m, response, refused) }()
 	m.outcome = review.OutcomeFailed // unless it returns
-	response, m.outcome, refused = s.review(ctx, request)
+	response, m.outcome, refused = s.review(ctx, request, entry)
 	return response, refused
 }
 
@@ -98,7 +100,9 @@ func deny(request *admissionv1.ReviewRequest, r *refusal) *admissionv1.ReviewRes
 }
 
 // review judges a review of an authorized caller.
-func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, review.Outcome, *refusal) {
+func (s *service) review(
+	ctx context.Context, request *admissionv1.ReviewRequest, entry match.Entry,
+) (*admissionv1.ReviewResponse, review.Outcome, *refusal) {
 	admission := request.GetRequest()
 	size := int64(proto.Size(request))
 	if limit := s.bridge.options.MaxBodyBytes; size > limit {
@@ -115,7 +119,7 @@ func (s *service) review(ctx context.Context, request *admissionv1.ReviewRequest
 	}
 
 	answer, refused := s.bridge.judge(ctx, &review.Request{
-		Stage: request.GetStage(), Entry: request.GetEntry(), Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
+		Stage: request.GetStage(), Entry: entry, Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
 		AwaitShadows: request.GetAwaitShadows(), Deadline: time.Now().Add(callTime(ctx)),
 	})
 	switch {

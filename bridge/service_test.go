@@ -83,7 +83,7 @@ func TestReviewOverGRPC(t *testing.T) {
 	if !response.GetResponse().GetAllowed() || response.GetRevision() != "r1" || len(response.GetOutcomes()) != 1 {
 		t.Errorf("response = %v, want the answer with revision and outcomes", response)
 	}
-	if got.Stage != admissionv1.Stage_STAGE_VALIDATE || got.Entry != "closed" || !got.Explain || got.Admission.GetCluster() != "prod-1" {
+	if got.Stage != admissionv1.Stage_STAGE_VALIDATE || got.Entry.Name != "closed" || !got.Explain || got.Admission.GetCluster() != "prod-1" {
 		t.Errorf("request = %+v, want what was asked", got)
 	}
 }

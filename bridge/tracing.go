@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -144,7 +143,7 @@ func fail(span trace.Span, o review.Outcome, message string) {
 }
 
 // startSpan begins the span of a call of AdmissionService, as exchange.startSpan does for HTTP.
-func (s *service) startSpan(ctx context.Context, request *admissionv1.ReviewRequest, m *measured) (context.Context, trace.Span) {
+func (s *service) startSpan(ctx context.Context, request *admissionv1.ReviewRequest, entry string, m *measured) (context.Context, trace.Span) {
 	ctx = s.joinTrace(ctx)
 	if s.bridge.tracer == nil {
 		return ctx, noop.Span{}
@@ -158,7 +157,7 @@ func (s *service) startSpan(ctx context.Context, request *admissionv1.ReviewRequ
 			semconv.RPCSystemGRPC, semconv.RPCService(admissionv1.AdmissionService_ServiceDesc.ServiceName), semconv.RPCMethod(rpcMethod),
 			semconv.K8SClusterName(bounded(m.cluster)),
 			attribute.String("portcullis.stage", stageName(m.stage)),
-			attribute.String("portcullis.entry", bounded(match.ParseEntry(request.GetEntry()).Name)),
+			attribute.String("portcullis.entry", bounded(entry)),
 			attribute.String("portcullis.uid", bounded(request.GetRequest().GetUid())),
 		)
 		if agent := metadata.ValueFromIncomingContext(ctx, "user-agent"); len(agent) == 1 {

@@ -88,7 +88,7 @@ func (d *decoding) reviewBy(t *testing.T, entry string, others int64, pod string
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	r := podReview(mutate, pod)
-	r.Reservation, r.Explain, r.Entry = reservation, false, entry
+	r.Reservation, r.Explain, r.Entry.Name = reservation, false, entry
 	answer, err := d.Review(ctx, r)
 	reservation.Release()
 	if booked := d.ledger.InUse() - others; booked != 0 {

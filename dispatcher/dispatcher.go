@@ -215,12 +215,11 @@ func (d *Dispatcher) backendOf(h *match.Hook) review.Backend {
 
 // candidates returns the hooks whose rules match the request and that belong to its entry.
 func candidates(snapshot *match.Snapshot, r *review.Request, a *match.Attributes) []*match.Hook {
-	entry := match.ParseEntry(r.Entry)
-	if !entry.Takes(a) {
+	if !r.Entry.Takes(a) {
 		return nil
 	}
 	return slices.DeleteFunc(snapshot.Candidates(r.Admission.GetCluster(), r.Stage, a), func(h *match.Hook) bool {
-		return !h.In(entry)
+		return !h.In(r.Entry)
 	})
 }
 

@@ -50,8 +50,7 @@ type entryUse struct {
 }
 
 // recordUse records a review that came by an entry. Entries whose names registration does not print are ignored.
-func (s *entries) recordUse(cluster, text string, now time.Time) {
-	e := match.ParseEntry(text)
+func (s *entries) recordUse(cluster string, e match.Entry, now time.Time) {
 	if !e.IsGenerated() {
 		return
 	}
@@ -61,7 +60,7 @@ func (s *entries) recordUse(cluster, text string, now time.Time) {
 	}
 	of := known.(*clusterEntry) //nolint:forcetypeassert,errcheck // nothing else is in there
 	if last := of.latest.Load(); last == nil || now.Sub(last.at) >= entryInterval || !last.entry.SamePlan(e) {
-		of.latest.Store(&entryUse{entry: match.ParseEntry(strings.Clone(text)), at: now})
+		of.latest.Store(&entryUse{entry: e.Clone(), at: now})
 	}
 }
 

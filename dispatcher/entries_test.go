@@ -21,9 +21,9 @@ func withHooks(revision string, names ...string) *match.Snapshot {
 	return s
 }
 
-// entryOf is the text of an entry that was made from a snapshot.
-func entryOf(s *match.Snapshot) string {
-	return match.NewEntry(match.EntryFailClosed, time.Second, s.EntryHooks("east"), nil).String()
+// entryOf is an entry that was made from a snapshot.
+func entryOf(s *match.Snapshot) match.Entry {
+	return match.NewEntry(match.EntryFailClosed, time.Second, s.EntryHooks("east"), nil)
 }
 
 func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T) {
@@ -33,9 +33,9 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 		e.recordUse("west", entryOf(one), time.Now())
 		e.recordUse("east", entryOf(two), time.Now())
 		e.recordUse("east", entryOf(one), time.Now()) // within entryInterval
-		e.recordUse("direct", "", time.Now())
-		e.recordUse("another", "of-my-own/10.", time.Now())
-		e.recordUse("old", match.EntryFailOpen, time.Now())
+		e.recordUse("direct", match.Entry{}, time.Now())
+		e.recordUse("another", match.ParseEntry("of-my-own/10."), time.Now())
+		e.recordUse("old", match.Entry{Name: match.EntryFailOpen}, time.Now())
 		for _, tt := range []struct {
 			with            *match.Snapshot
 			cluster         int // of east, old and west
@@ -69,9 +69,9 @@ func TestTheLatestEntryOfEachClusterIsComparedWithTheConfiguration(t *testing.T)
 
 func TestAnEntryThatIsKnownCostsNothing(t *testing.T) {
 	var e entries
-	text, now := entryOf(withHooks("1", "a", "b")), time.Now()
-	e.recordUse("east", text, now)
-	if allocs := testing.AllocsPerRun(100, func() { e.recordUse("east", text, now) }); allocs > 1 { // the name as a key
+	entry, now := entryOf(withHooks("1", "a", "b")), time.Now()
+	e.recordUse("east", entry, now)
+	if allocs := testing.AllocsPerRun(100, func() { e.recordUse("east", entry, now) }); allocs > 1 { // the name as a key
 		t.Errorf("%v allocations", allocs)
 	}
 }

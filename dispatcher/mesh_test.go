@@ -425,7 +425,7 @@ func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
 		planned.String(): "closed.test.dev ", match.EntryFailClosed + "/10.": "closed.test.dev open.test.dev ",
 	} {
 		r := podReview(validate, `{}`)
-		r.Entry = entry
+		r.Entry = match.ParseEntry(entry)
 		a, err := m.dispatcher.Review(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)

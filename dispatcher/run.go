@@ -169,7 +169,7 @@ func (x *run) noMemory(answer review.Answer) error {
 		return nil
 	}
 	refuses := func(h *match.Hook) bool { return h.Decides() && h.FailsClosed() }
-	if match.ParseEntry(x.request.Entry).IgnoresFailures() && !x.reviewContext.attributes.FailsOpen() && slices.ContainsFunc(x.hooks, refuses) {
+	if x.request.Entry.IgnoresFailures() && !x.reviewContext.attributes.FailsOpen() && slices.ContainsFunc(x.hooks, refuses) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", review.ErrNoMemory, full)

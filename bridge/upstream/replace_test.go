@@ -60,7 +60,7 @@ func TestConnectionsThatADispatcherDoesNotKnowAnyMoreAreReplaced(t *testing.T) {
 	}
 	held, release := make(chan struct{}), make(chan struct{})
 	j, judged := counted(func(ctx context.Context, r *review.Request) (review.Answer, error) {
-		if r.Entry == "held" {
+		if r.Entry.Name == "held" {
 			close(held)
 			<-release
 		}
@@ -75,7 +75,7 @@ func TestConnectionsThatADispatcherDoesNotKnowAnyMoreAreReplaced(t *testing.T) {
 	answered := make(chan error, 1)
 	go func() {
 		under := request(patience)
-		under.Entry = "held"
+		under.Entry.Name = "held"
 		_, err := r.Review(t.Context(), under)
 		answered <- err
 	}()

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
@@ -139,7 +140,7 @@ func counted(j judge) (judge, *atomic.Int64) {
 
 func request(within time.Duration) *review.Request {
 	return &review.Request{
-		Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: "fail-closed/10.", Deadline: time.Now().Add(within),
+		Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: match.ParseEntry("fail-closed/10."), Deadline: time.Now().Add(within),
 		Admission: &admissionv1.AdmissionRequest{Uid: "u", Cluster: "east", Operation: "CREATE"},
 	}
 }
@@ -166,7 +167,7 @@ func TestReviewsAreSpreadAndPassedOnWhole(t *testing.T) {
 	for first.Load() == 0 || second.Load() == 0 { // connections are made in the background
 		m.passes(r)
 	}
-	if r := got.Load(); r.Stage != admissionv1.Stage_STAGE_VALIDATE || r.Entry != "fail-closed/10." || r.Admission.GetOperation() != "CREATE" {
+	if r := got.Load(); r.Stage != admissionv1.Stage_STAGE_VALIDATE || r.Entry.String() != "fail-closed/10." || r.Admission.GetOperation() != "CREATE" {
 		t.Errorf("the dispatcher got %+v", r)
 	}
 	if !r.Ready() {

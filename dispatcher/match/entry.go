@@ -90,6 +90,11 @@ func (e Entry) String() string {
 	return e.Name + "/" + strconv.Itoa(int(e.Timeout/time.Second)) + "." + e.planned
 }
 
+// Clone returns the entry without references to the text that it was parsed from.
+func (e Entry) Clone() Entry {
+	return Entry{Name: strings.Clone(e.Name), Timeout: e.Timeout, planned: strings.Clone(e.planned)}
+}
+
 // IgnoresFailures reports whether the failure of the entry lets the request pass.
 func (e Entry) IgnoresFailures() bool {
 	return e.Name == EntryFailOpen || e.Name == EntryAlwaysFailOpen

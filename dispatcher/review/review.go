@@ -24,9 +24,8 @@ import (
 type Request struct {
 	// Stage selects the hooks: mutating, validating or both.
 	Stage admissionv1.Stage
-	// Entry is the entry in the cluster's configuration that the request came by, with its plan if it has one (match.Entry);
-	// empty for the whole stage.
-	Entry string
+	// Entry is the entry in the cluster's configuration that the request came by; the zero Entry is the whole stage.
+	Entry match.Entry
 	// Admission is the request. Its cluster is the cluster of the authenticated caller.
 	Admission *admissionv1.AdmissionRequest
 	// Reservation accounts for the memory of the review; nil without a ledger. In stages with mutating hooks it includes

@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	clustercli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/cluster"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	judged "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -93,7 +94,7 @@ func TestClusterRegisterAsksAMesh(t *testing.T) {
 	}
 	comesBy := func(entry string) {
 		t.Helper()
-		_, err := a.judge.Review(t.Context(), &judged.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: entry, Admission: &admissionv1.AdmissionRequest{
+		_, err := a.judge.Review(t.Context(), &judged.Request{Stage: admissionv1.Stage_STAGE_VALIDATE, Entry: match.ParseEntry(entry), Admission: &admissionv1.AdmissionRequest{
 			Uid: "u", Cluster: "dev", Operation: "DELETE", Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "services"},
 		}})
 		if err != nil {
