@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/adapt"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/analyze"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
@@ -55,7 +56,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	return cli.Group(root,
-		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), serve.NewAdaptCommand(), review.NewCommand(),
+		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(), review.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),

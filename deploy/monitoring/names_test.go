@@ -244,7 +244,7 @@ func checkDocument(t *testing.T, families map[string]*dto.MetricFamily) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if strings.HasPrefix(name, "portcullis_adapt_") {
-			continue // of `portcullis adapt`, which no mesh runs: internal/serve has the test of its metrics
+			continue // of `portcullis adapt`, which no mesh runs: cmd/portcullis/internal/adapt has the test of its metrics
 		}
 		if _, sometimes := atTimes[name]; families[name] == nil && !sometimes && !strings.HasSuffix(name, "_") {
 			t.Errorf("the mesh has no metric %s", name)

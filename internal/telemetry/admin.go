@@ -23,6 +23,9 @@ const (
 // index is the answer of the root.
 const index = "/livez\n/healthz\n/readyz\n/metrics\n\nThis port asks for no identity. Run `portcullis console` to see the mesh in a browser.\n"
 
+// ProfilesUsage describes the flag of AdminOptions.Profiles.
+const ProfilesUsage = "serve /debug/pprof on --listen-admin, to callers on this machine (kubectl port-forward is one)"
+
 // AdminOptions configures the admin handler.
 type AdminOptions struct {
 	// Gatherer supplies /metrics; with nil that path answers 404.
@@ -34,8 +37,13 @@ type AdminOptions struct {
 	Notes func() []string
 	// Profiles serves /debug/pprof to callers on this machine.
 	Profiles bool
-	// Logger receives the metrics that cannot be gathered; nil logs nothing.
+	// Logger receives the metrics that cannot be gathered, and the errors of the server; nil logs nothing.
 	Logger *slog.Logger
+}
+
+// NewAdminServer returns a server for the admin port.
+func NewAdminServer(o AdminOptions) *http.Server {
+	return &http.Server{Handler: Admin(o), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn)}
 }
 
 // Admin is the handler of the admin port. /livez and /healthz answer while the process runs. /readyz answers 503 with the reasons

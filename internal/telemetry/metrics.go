@@ -2,19 +2,22 @@ package telemetry
 
 import (
 	"context"
-	"log/slog"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	prometheusbridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
 // ExportMetrics exports the metrics of a registry until Shutdown, as OTEL_METRICS_EXPORTER and the other variables of OpenTelemetry say. Without
 // that variable it exports nothing, unlike in the specification: the admin port serves the same metrics. It is called at most once in a
-// process, before Shutdown: autoexport has one registry for all.
+// process, before Shutdown: autoexport has one registry for all. From then on the errors of OpenTelemetry's background work are logged.
 func (t *Telemetry) ExportMetrics(ctx context.Context, gatherer prometheus.Gatherer) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		t.options.Logger.Warn("OpenTelemetry reports an error; check the OTEL_* variables and the collector", "error", err)
+	}))
 	if os.Getenv(envMetricsExporter) == "" || disabled() {
 		return
 	}
@@ -30,13 +33,4 @@ func (t *Telemetry) ExportMetrics(ctx context.Context, gatherer prometheus.Gathe
 	}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(t.options.resource(ctx)))
 	t.shutdowns = append(t.shutdowns, provider.Shutdown)
-}
-
-// ErrorHandler logs the errors of OpenTelemetry's background work, such as failed exports of metrics. Its owner passes it to
-// otel.SetErrorHandler.
-type ErrorHandler struct{ Logger *slog.Logger }
-
-// Handle implements otel.ErrorHandler.
-func (h ErrorHandler) Handle(err error) {
-	h.Logger.Warn("OpenTelemetry reports an error; check the OTEL_* variables and the collector", "error", err)
 }

@@ -1,8 +1,8 @@
 // Package telemetry sets up traces and the export of metrics by OpenTelemetry, configured by the standard OTEL_* variables; structured
 // logs; and the handler of the admin port with health, readiness and metrics.
 //
-// It makes no instruments (each package has its own), opens no listener, and sets nothing global: callers pass the
-// TracerProvider of a Telemetry on. Everything here may be used from any goroutine.
+// It makes no instruments (each package has its own), opens no listener, and sets nothing global but the error handler of OpenTelemetry: callers pass
+// the TracerProvider of a Telemetry on. Everything here may be used from any goroutine.
 package telemetry
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -22,6 +23,9 @@ import (
 
 // DefaultServiceName is the service.name of traces when neither Options, OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES sets one.
 const DefaultServiceName = "portcullis"
+
+// shutdownTimeout bounds the exports at the end of a process.
+const shutdownTimeout = 5 * time.Second
 
 // Options configure a Telemetry, besides the environment.
 type Options struct {
@@ -85,6 +89,15 @@ func (t *Telemetry) Shutdown(ctx context.Context) error {
 	}
 	t.shutdowns = nil
 	return errors.Join(errs...)
+}
+
+// Close is Shutdown within shutdownTimeout, also after the end of ctx. It logs a failure.
+func (t *Telemetry) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := t.Shutdown(ctx); err != nil {
+		t.options.Logger.WarnContext(ctx, "the last traces or metrics are lost", "error", err)
+	}
 }
 
 // resource describes the process that the spans come from. The environment takes precedence.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -105,7 +104,7 @@ func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(re
 	tracing := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
 	})
-	defer shutdownTelemetry(ctx, tracing, log)
+	defer tracing.Close(ctx)
 	stores, err := c.stores.open(ctx, c.id, log)
 	if err != nil {
 		return err
@@ -115,22 +114,8 @@ func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(re
 	if err != nil {
 		return err
 	}
-	exportMetrics(ctx, tracing, a.gatherer, log)
+	tracing.ExportMetrics(ctx, a.gatherer)
 	return a.run(ctx, started)
-}
-
-// exportMetrics has OpenTelemetry export metrics if a variable names an exporter.
-func exportMetrics(ctx context.Context, tracing *telemetry.Telemetry, metrics prometheus.Gatherer, log *slog.Logger) {
-	otel.SetErrorHandler(telemetry.ErrorHandler{Logger: log})
-	tracing.ExportMetrics(ctx, metrics)
-}
-
-func shutdownTelemetry(ctx context.Context, tracing *telemetry.Telemetry, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := tracing.Shutdown(ctx); err != nil {
-		log.Warn("the last traces or metrics are lost", "error", err)
-	}
 }
 
 // newApp wires a dispatcher. This is the one place that knows all parts.
@@ -193,7 +178,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if a.grpc, err = a.newGRPC(); err != nil {
 		return nil, err
 	}
-	a.admin = newAdmin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Profiles: c.profiles, Logger: log})
+	a.admin = telemetry.NewAdminServer(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Notes: a.notes, Profiles: c.profiles, Logger: log})
 	return a, nil
 }
 
@@ -217,15 +202,6 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 		CapabilityKeys:     a.keys.Current, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
 	})
 	return metrics.Register(a.clusters)
-}
-
-// newAdmin is the server for probes and metrics.
-func newAdmin(o telemetry.AdminOptions) *http.Server {
-	return &http.Server{
-		Handler:           telemetry.Admin(o),
-		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
-	}
 }
 
 // warnOfOperators logs a warning if the authorities of hosts can issue certificates of operators too.

@@ -106,7 +106,7 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
 	c.alpn.bind(f)
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
-	f.BoolVar(&c.profiles, "pprof", false, profilesUsage)
+	f.BoolVar(&c.profiles, "pprof", false, telemetry.ProfilesUsage)
 	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate for API servers")
 	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
 	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")

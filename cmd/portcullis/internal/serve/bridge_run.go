@@ -46,12 +46,12 @@ type loneBridge struct {
 // runBridge runs a bridge until ctx ends and its reviews have been answered. It calls started once every listener serves.
 func runBridge(ctx context.Context, c bridgeConfig, log *slog.Logger, started func(readyInfo) error) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceVersion: cli.Version(), Logger: log})
-	defer shutdownTelemetry(ctx, tracing, log)
+	defer tracing.Close(ctx)
 	b, err := newLoneBridge(c, log, tracing)
 	if err != nil {
 		return err
 	}
-	exportMetrics(ctx, tracing, b.gatherer, log)
+	tracing.ExportMetrics(ctx, b.gatherer)
 	defer b.upstream.Close()
 	defer b.hangUp(context.WithoutCancel(ctx))
 	return b.run(ctx, started)
@@ -105,7 +105,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 		b.upstream.Close()
 		return nil, err
 	}
-	b.admin = newAdmin(telemetry.AdminOptions{Gatherer: metrics, Ready: b.missing, Profiles: c.profiles, Logger: log})
+	b.admin = telemetry.NewAdminServer(telemetry.AdminOptions{Gatherer: metrics, Ready: b.missing, Profiles: c.profiles, Logger: log})
 	return b, nil
 }
 

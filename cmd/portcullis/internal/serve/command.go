@@ -55,9 +55,6 @@ type serveConfig struct {
 	apiServerLag   time.Duration // of keeper.Options and follow.Options
 }
 
-// profilesUsage describes a flag of serve, bridge and dev.
-const profilesUsage = "serve /debug/pprof on --listen-admin, to callers on this machine (kubectl port-forward is one)"
-
 // lagFlag is hidden: a lag that is too short has an API server call by entries of before without a remedy.
 const lagFlag = "api-server-lag"
 
@@ -192,7 +189,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	c.alpn.bind(f)
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
-	f.BoolVar(&c.profiles, "pprof", false, profilesUsage)
+	f.BoolVar(&c.profiles, "pprof", false, telemetry.ProfilesUsage)
 	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate")
 	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
 	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")

@@ -92,7 +92,7 @@ there is no other host, and no configuration but the cluster that reviews come f
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
-	f.BoolVar(&profiles, "pprof", false, profilesUsage)
+	f.BoolVar(&profiles, "pprof", false, telemetry.ProfilesUsage)
 	webhooks.bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	return cli.WithServerSettings(cmd)
@@ -222,7 +222,7 @@ func (d *dev) writeSamples() error {
 // host runs the sample host until ctx ends, and announces the mesh once its hooks are in rotation.
 func (d *dev) host(ctx context.Context, info readyInfo) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
-	defer shutdownTelemetry(ctx, tracing, d.log)
+	defer tracing.Close(ctx)
 	cert, key := d.hostFiles()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name:           devHostName,

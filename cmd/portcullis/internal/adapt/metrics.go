@@ -1,4 +1,4 @@
-package serve
+package adapt
 
 import (
 	"errors"
@@ -12,16 +12,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
-// adaptMetrics are the metrics of a host before a webhook. It passes its observations to the governor.
-type adaptMetrics struct {
+// metrics are the metrics of a host before a webhook. It passes its observations to the governor.
+type metrics struct {
 	governor *remote.Governor
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
-var _ adapt.Observer = (*adaptMetrics)(nil)
+var _ adapt.Observer = (*metrics)(nil)
 
-func newAdaptMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.Host) (*adaptMetrics, error) {
+func newMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.Host) (*metrics, error) {
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
@@ -31,7 +31,7 @@ func newAdaptMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.
 		}
 		return 0
 	}
-	a := &adaptMetrics{
+	a := &metrics{
 		governor: g,
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portcullis_adapt_calls_total", Help: "Calls that were forwarded to the webhook, by how they ended.",
@@ -54,10 +54,10 @@ func newAdaptMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.
 }
 
 // Began implements [adapt.Observer].
-func (a *adaptMetrics) Began() { a.governor.Began() }
+func (a *metrics) Began() { a.governor.Began() }
 
 // Ended implements [adapt.Observer].
-func (a *adaptMetrics) Ended(c adapt.Call) {
+func (a *metrics) Ended(c adapt.Call) {
 	a.governor.Ended(c)
 	stage := match.StageName(c.Stage)
 	a.calls.WithLabelValues(c.Hook, stage, c.Outcome.String()).Inc()

@@ -1,4 +1,4 @@
-package serve
+package adapt
 
 import (
 	"context"
@@ -55,12 +55,12 @@ func TestTheFlagsOfAdapt(t *testing.T) {
 		"--listen-admin: ":                                                               append([]string{"--listen-admin=nowhere"}, complete...),
 		"want host:port":                                                                 append([]string{"--dispatcher=mesh"}, complete...),
 	} {
-		clitest.Execute(t, NewAdaptCommand(), nil, args...).Fails(t, want)
+		clitest.Execute(t, NewCommand(), nil, args...).Fails(t, want)
 	}
 }
 
 func TestTheHooksOfAdapt(t *testing.T) {
-	c := adaptConfig{
+	c := config{
 		name: "n", dispatchers: []string{"mesh:1"}, tls: tlsFiles{"a", "b", "c"}, maxOutstanding: 8, maxReview: 1, drainTimeout: time.Second,
 		validate: []string{"v=http://localhost:1/a"}, mutate: []string{"m=unix:///s:/b", "v=unix:///s:/c"},
 		versions: []string{"m=v1", "v1beta1"}, speculate: []string{"m"}, readyURL: "unix:///s:/ready",
@@ -90,7 +90,7 @@ type adapted struct {
 }
 
 // newAdapted starts adapt. change may set more flags.
-func newAdapted(t *testing.T, change func(c *adaptConfig)) *adapted {
+func newAdapted(t *testing.T, change func(c *config)) *adapted {
 	t.Helper()
 	authority, err := certs.NewAuthority("mesh", 0)
 	if err != nil {
@@ -121,7 +121,7 @@ func newAdapted(t *testing.T, change func(c *adaptConfig)) *adapted {
 	x.dispatcher = hosttest.Listen(t, hosttest.ListenOptions{Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	}))}})
-	c := &adaptConfig{
+	c := &config{
 		name: "adapted", dispatchers: []string{x.dispatcher.Addr}, tls: tlsFiles{path("tls.crt"), path("tls.key"), path("ca.crt")},
 		validate: []string{"h.example.com=unix://" + x.socket + ":/validate"}, maxOutstanding: 8, maxReview: 1 << 20,
 		drainTimeout: 10 * time.Second, listenAdmin: x.admin,
@@ -133,7 +133,7 @@ func newAdapted(t *testing.T, change func(c *adaptConfig)) *adapted {
 	return x
 }
 
-func (x *adapted) run(c *adaptConfig) {
+func (x *adapted) run(c *config) {
 	x.t.Helper()
 	plan, err := c.plan()
 	if err != nil {
@@ -141,7 +141,7 @@ func (x *adapted) run(c *adaptConfig) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	x.stop = cancel
-	go func() { x.ended <- runAdapt(ctx, c, plan, slog.New(slog.DiscardHandler)) }()
+	go func() { x.ended <- run(ctx, c, plan, slog.New(slog.DiscardHandler)) }()
 	x.t.Cleanup(func() {
 		cancel()
 		if err := <-x.ended; err != nil {
@@ -265,7 +265,7 @@ func TestAWebhookThatComesGoesAndComesBack(t *testing.T) {
 
 // TestAnOverloadedWebhookGetsFewerCalls, and more again.
 func TestAnOverloadedWebhookGetsFewerCalls(t *testing.T) {
-	x := newAdapted(t, func(c *adaptConfig) { c.readyURL = "unix://" + filepath.Dir(c.tls.cert) + "/s:/readyz" })
+	x := newAdapted(t, func(c *config) { c.readyURL = "unix://" + filepath.Dir(c.tls.cert) + "/s:/readyz" })
 	status := make(chan int, 64)
 	x.webhook(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
@@ -344,18 +344,18 @@ func TestAWebhookIsKnownByItsCertificate(t *testing.T) {
 	}
 	otherCA := clitest.Write(t, "ca.crt", string(other.CA().CertPEM))
 	for name, test := range map[string]struct {
-		change func(c *adaptConfig)
+		change func(c *config)
 		known  bool
 	}{
-		"by its authority and address":    {func(c *adaptConfig) { c.webhookTLS.ca = ca }, true},
-		"by its authority and name":       {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "example.com" }, true},
-		"not by another name":             {func(c *adaptConfig) { c.webhookTLS.ca, c.webhookServerName = ca, "other.example" }, false},
-		"not by another authority":        {func(c *adaptConfig) { c.webhookTLS.ca = otherCA }, false},
-		"not by the system's authorities": {func(c *adaptConfig) {}, false},
-		"not at all, if a flag says so":   {func(c *adaptConfig) { c.insecure = true }, true},
+		"by its authority and address":    {func(c *config) { c.webhookTLS.ca = ca }, true},
+		"by its authority and name":       {func(c *config) { c.webhookTLS.ca, c.webhookServerName = ca, "example.com" }, true},
+		"not by another name":             {func(c *config) { c.webhookTLS.ca, c.webhookServerName = ca, "other.example" }, false},
+		"not by another authority":        {func(c *config) { c.webhookTLS.ca = otherCA }, false},
+		"not by the system's authorities": {func(c *config) {}, false},
+		"not at all, if a flag says so":   {func(c *config) { c.insecure = true }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &adaptConfig{
+			c := &config{
 				name: "n", dispatchers: []string{"mesh:1"}, tls: tlsFiles{"a", "b", "c"}, maxOutstanding: 8, maxReview: 1, drainTimeout: 1,
 				validate: []string{"h=" + server.URL + "/validate"},
 			}

@@ -1,4 +1,4 @@
-package serve
+package adapt
 
 import (
 	"cmp"
@@ -23,15 +23,15 @@ import (
 
 // adapter is a host before a webhook, wired and not yet running.
 type adapter struct {
-	config    *adaptConfig
+	config    *config
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
-	plan      *adaptPlan
+	plan      *plan
 
 	files    *certs.Reloader // for TLS to the webhook; nil without any
 	webhooks map[listener]*remote.Webhook
 	governor *remote.Governor
-	calls    *adaptMetrics
+	calls    *metrics
 	host     *hostsdk.Host
 	admin    *http.Server // nil without an address
 }
@@ -41,22 +41,22 @@ type listener struct{ scheme, host, socket string }
 
 func listenerOf(a remote.Address) listener { return listener{a.URL.Scheme, a.URL.Host, a.Socket} }
 
-// runAdapt serves the hooks until ctx ends and the calls in flight have ended.
-func runAdapt(ctx context.Context, c *adaptConfig, plan *adaptPlan, log *slog.Logger) error {
+// run serves the hooks until ctx ends and the calls in flight have ended.
+func run(ctx context.Context, c *config, plan *plan, log *slog.Logger) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceName: c.name, ServiceVersion: cli.Version(), Logger: log})
-	defer shutdownTelemetry(ctx, tracing, log)
+	defer tracing.Close(ctx)
 	metrics := telemetry.NewRegistry(cli.Version())
 	a := newAdapter(c, plan, log)
 	a.telemetry = tracing
 	if err := a.wire(metrics); err != nil {
 		return err
 	}
-	exportMetrics(ctx, tracing, metrics, log)
+	tracing.ExportMetrics(ctx, metrics)
 	defer a.hangUp()
 	return a.run(ctx)
 }
 
-func newAdapter(c *adaptConfig, plan *adaptPlan, log *slog.Logger) *adapter {
+func newAdapter(c *config, plan *plan, log *slog.Logger) *adapter {
 	return &adapter{config: c, log: log, plan: plan, webhooks: map[listener]*remote.Webhook{}}
 }
 
@@ -83,14 +83,14 @@ func (a *adapter) wire(metrics *prometheus.Registry) error {
 	if a.host, err = a.newHost(); err != nil {
 		return err
 	}
-	if a.calls, err = newAdaptMetrics(metrics, a.governor, a.host); err != nil {
+	if a.calls, err = newMetrics(metrics, a.governor, a.host); err != nil {
 		return err
 	}
 	for _, h := range a.plan.hooks {
 		a.register(h)
 	}
 	if a.config.listenAdmin != "" {
-		a.admin = newAdmin(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Profiles: a.config.profiles, Logger: a.log})
+		a.admin = telemetry.NewAdminServer(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Profiles: a.config.profiles, Logger: a.log})
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package serve
+package adapt
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/adapt/remote"
 )
 
-// adaptPlan has the hooks of an adapted webhook.
-type adaptPlan struct {
+// plan has the hooks of an adapted webhook.
+type plan struct {
 	hooks []adaptedHook
 	ready *remote.Address // nil without one
 }
@@ -26,7 +26,7 @@ type adaptedHook struct {
 }
 
 // addHooks reads values of a flag, HOOK=URL each.
-func (p *adaptPlan) addHooks(values []string, flag string, mutates bool) error {
+func (p *plan) addHooks(values []string, flag string, mutates bool) error {
 	var errs []error
 	for _, value := range values {
 		name, address, ok := strings.Cut(value, "=")
@@ -48,70 +48,54 @@ func (p *adaptPlan) addHooks(values []string, flag string, mutates bool) error {
 	return errors.Join(errs...)
 }
 
-// setVersions reads the values of --review-version. One without a hook is for all hooks, wherever it stands.
-func (p *adaptPlan) setVersions(values []string) error {
-	var errs []error
-	slices.SortStableFunc(values, func(a, b string) int { return strings.Count(a, "=") - strings.Count(b, "=") })
-	for _, value := range values {
-		hook, version, forOne := strings.Cut(value, "=")
-		if !forOne {
-			hook, version = "", value
-		}
-		if !slices.Contains([]string{"v1", "v1beta1", "v1alpha1"}, version) {
-			errs = append(errs, fmt.Errorf("--review-version: %q: give v1, v1beta1 or v1alpha1, or HOOK=VERSION", value))
-			continue
-		}
-		errs = append(errs, p.setVersion(hook, version))
-	}
-	return errors.Join(errs...)
-}
-
-// setVersion sets the version of the hooks of a name, or of all.
-func (p *adaptPlan) setVersion(name, version string) error {
-	found := false
-	for i := range p.hooks {
-		h := &p.hooks[i]
-		if name != "" && h.name != name {
-			continue
-		}
-		found = true
+// setVersions reads the values of --review-version.
+func (p *plan) setVersions(values []string) error {
+	versions := []string{"v1", "v1beta1", "v1alpha1"}
+	return p.setEach("--review-version", values, versions, "v1, v1beta1 or v1alpha1, or HOOK=VERSION", func(h *adaptedHook, version string) error {
 		if h.version = version; version == "v1alpha1" && h.mutates {
 			return fmt.Errorf("--review-version: %s mutates, which v1alpha1 has no way to express", h.name)
 		}
-	}
-	if name != "" && !found {
-		return fmt.Errorf("--review-version: neither --validate nor --mutate has %s", name)
-	}
-	return nil
+		return nil
+	})
 }
 
-// setSideEffects reads the values of --side-effects. One without a hook is for all hooks, wherever it stands.
-func (p *adaptPlan) setSideEffects(values []string) error {
+// setSideEffects reads the values of --side-effects.
+func (p *plan) setSideEffects(values []string) error {
+	effects := []string{"None", "NoneOnDryRun"}
+	return p.setEach("--side-effects", values, effects, "None or NoneOnDryRun, or HOOK=None", func(h *adaptedHook, effects string) error {
+		h.effects = effects
+		return nil
+	})
+}
+
+// setEach reads values of a flag, VALUE or HOOK=VALUE each. A value without a hook is for all hooks, wherever it stands.
+func (p *plan) setEach(flag string, values, allowed []string, want string, set func(h *adaptedHook, value string) error) error {
 	var errs []error
 	slices.SortStableFunc(values, func(a, b string) int { return strings.Count(a, "=") - strings.Count(b, "=") })
-	for _, value := range values {
-		hook, effects, forOne := strings.Cut(value, "=")
+	for _, text := range values {
+		name, value, forOne := strings.Cut(text, "=")
 		if !forOne {
-			hook, effects = "", value
+			name, value = "", text
 		}
-		if effects != "None" && effects != "NoneOnDryRun" {
-			errs = append(errs, fmt.Errorf("--side-effects: %q: give None or NoneOnDryRun, or HOOK=None", value))
+		if !slices.Contains(allowed, value) {
+			errs = append(errs, fmt.Errorf("%s: %q: give %s", flag, text, want))
 			continue
 		}
-		found := false
+		found := !forOne
 		for i := range p.hooks {
-			if hook == "" || p.hooks[i].name == hook {
-				p.hooks[i].effects, found = effects, true
+			if h := &p.hooks[i]; !forOne || h.name == name {
+				found = true
+				errs = append(errs, set(h, value))
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("--side-effects: neither --validate nor --mutate has %s", hook))
+			errs = append(errs, fmt.Errorf("%s: neither --validate nor --mutate has %s", flag, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p *adaptPlan) setSpeculation(names []string) error {
+func (p *plan) setSpeculation(names []string) error {
 	var errs []error
 	for _, name := range names {
 		at := slices.IndexFunc(p.hooks, func(h adaptedHook) bool { return h.name == name && h.mutates })
@@ -125,7 +109,7 @@ func (p *adaptPlan) setSpeculation(names []string) error {
 }
 
 // addresses returns the addresses of the hooks and of the readiness check.
-func (p *adaptPlan) addresses() []remote.Address {
+func (p *plan) addresses() []remote.Address {
 	var out []remote.Address
 	for _, h := range p.hooks {
 		out = append(out, h.at)

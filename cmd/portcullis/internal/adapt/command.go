@@ -1,4 +1,5 @@
-package serve
+// Package adapt is "portcullis adapt": it wires a host that runs beside an ordinary webhook and forwards calls to it, and runs it.
+package adapt
 
 import (
 	"errors"
@@ -16,8 +17,11 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
-// adaptConfig are the flags of "adapt".
-type adaptConfig struct {
+// tlsFiles are PEM files of one side of a connection.
+type tlsFiles struct{ cert, key, ca string }
+
+// config are the flags of "adapt".
+type config struct {
 	name        string
 	dispatchers []string
 	tls         tlsFiles
@@ -49,9 +53,9 @@ type adaptConfig struct {
 	logLevel    string
 }
 
-// NewAdaptCommand returns "adapt".
-func NewAdaptCommand() *cobra.Command {
-	var c adaptConfig
+// NewCommand returns "adapt".
+func NewCommand() *cobra.Command {
+	var c config
 	cmd := &cobra.Command{
 		Use:   "adapt --name NAME --dispatcher HOST:PORT --cert FILE --key FILE --ca FILE --validate HOOK=URL --mutate HOOK=URL",
 		Short: "Serve an ordinary webhook over streams, beside it",
@@ -91,14 +95,14 @@ to outlive it.`,
 			if err != nil {
 				return err
 			}
-			return runAdapt(cmd.Context(), &c, plan, log)
+			return run(cmd.Context(), &c, plan, log)
 		},
 	}
 	c.bind(cmd.Flags())
 	return cli.WithServerSettings(cmd)
 }
 
-func (c *adaptConfig) bind(f *pflag.FlagSet) {
+func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.name, "name", "", "name of the host, the same for all its replicas")
 	f.StringSliceVar(&c.dispatchers, "dispatcher", nil,
 		"host:port of a dispatcher's listener for hosts; a name stands for all of its addresses; may be given several times")
@@ -132,12 +136,12 @@ func (c *adaptConfig) bind(f *pflag.FlagSet) {
 	f.IntVar(&c.maxReview, "max-review-bytes", hostsdk.DefaultMaxFrameBytes, "largest review, in bytes")
 	f.DurationVar(&c.drainTimeout, "drain-timeout", hostsdk.DefaultDrainTimeout, "how long calls in flight may take after SIGTERM")
 	f.StringVar(&c.listenAdmin, "listen-admin", "", "address for probes and metrics, without TLS (default: none)")
-	f.BoolVar(&c.profiles, "pprof", false, profilesUsage)
+	f.BoolVar(&c.profiles, "pprof", false, telemetry.ProfilesUsage)
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-func (c *adaptConfig) missing() []string {
+func (c *config) missing() []string {
 	var out []string
 	for _, f := range []struct {
 		flag  string
@@ -155,11 +159,11 @@ func (c *adaptConfig) missing() []string {
 }
 
 // plan checks the flags. It reads no files.
-func (c *adaptConfig) plan() (*adaptPlan, error) {
+func (c *config) plan() (*plan, error) {
 	if missing := c.missing(); len(missing) > 0 {
 		return nil, fmt.Errorf("adapt needs %s; `portcullis certs issue host` makes a certificate", strings.Join(missing, ", "))
 	}
-	p := &adaptPlan{}
+	p := &plan{}
 	errs := []error{p.addHooks(c.validate, "--validate", false), p.addHooks(c.mutate, "--mutate", true)}
 	errs = append(errs, p.setVersions(c.versions), p.setSideEffects(c.sideEffects), p.setSpeculation(c.speculate), c.checkNumbers())
 	if c.readyURL != "" {
@@ -176,7 +180,7 @@ func (c *adaptConfig) plan() (*adaptPlan, error) {
 	return p, nil
 }
 
-func (c *adaptConfig) checkNumbers() error {
+func (c *config) checkNumbers() error {
 	var errs []error
 	for _, f := range []struct {
 		flag string
@@ -197,7 +201,7 @@ func (c *adaptConfig) checkNumbers() error {
 }
 
 // checkTLS refuses flags for TLS that would do nothing, and calls whose webhook would not be known by its certificate.
-func (c *adaptConfig) checkTLS(p *adaptPlan) error {
+func (c *config) checkTLS(p *plan) error {
 	addresses := p.addresses()
 	secured := slices.ContainsFunc(addresses, func(a remote.Address) bool { return a.URL.Scheme == "https" })
 	given := c.webhookTLS != tlsFiles{} || c.webhookServerName != "" || c.insecure
