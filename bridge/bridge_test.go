@@ -77,7 +77,7 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 			if answer.header.Get(revisionHeader) != "r1" {
 				t.Errorf("revision = %q, want the answer's", answer.header.Get(revisionHeader))
 			}
-			want := &review.Request{Stage: test.stage, Entry: match.Entry{Name: test.entry}, Admission: &admissionv1.AdmissionRequest{
+			want := &review.Request{Stage: test.stage, Entry: match.ParseEntry(test.entry), Admission: &admissionv1.AdmissionRequest{
 				Uid: "u1", Cluster: "prod-1", Operation: "CREATE", Namespace: "default",
 				Kind:     &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -88,7 +88,7 @@ func TestReviewsAreHandedToTheReviewer(t *testing.T) {
 				t.Errorf("%d bytes are booked for it", booked)
 			}
 			got.Reservation, got.Received, got.Deadline = nil, time.Time{}, time.Time{} // of which other tests are
-			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(want, got, protocmp.Transform(), cmp.AllowUnexported(match.Entry{})); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
 		})

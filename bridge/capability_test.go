@@ -45,18 +45,18 @@ func TestACapabilityIsEnough(t *testing.T) {
 	good := identity.NewCapability()
 	var entries []string
 	e := serve(t, capable(func(ctx context.Context, r *review.Request) (review.Answer, error) {
-		entries = append(entries, r.Entry.Name+"@"+r.Admission.GetCluster())
+		entries = append(entries, r.Entry.String()+"@"+r.Admission.GetCluster())
 		return allow(ctx, r)
 	}, good))
 	conn := e.dialAs(t, "")
-	for _, tail := range []string{"validate", "mutate", "reinvoke", "validate/fail-open", "mutate/fail-closed/10.AAAA"} {
+	for _, tail := range []string{"validate", "mutate", "reinvoke", "validate/fail-open", "mutate/fail-closed/10.AAAAAAAA"} {
 		conn.send(t, post(shown("prod-1", good.Reveal(), tail), reviewOf("u1", 0)))
 		response, body := conn.receive(t)
 		if got := understand(t, response, body); !got.allowed || response.Close {
 			t.Errorf("%s: %+v (the connection ends: %t)", tail, got, response.Close)
 		}
 	}
-	if got, want := strings.Join(entries, ","), "@prod-1,@prod-1,@prod-1,fail-open@prod-1,fail-closed/10.AAAA@prod-1"; got != want {
+	if got, want := strings.Join(entries, ","), "@prod-1,@prod-1,@prod-1,fail-open@prod-1,fail-closed/10.AAAAAAAA@prod-1"; got != want {
 		t.Errorf("entries and clusters %q, want %q", got, want)
 	}
 }
