@@ -113,14 +113,12 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Report is the result of a pass.
-type Report struct {
+// Result is the result of a pass.
+type Result struct {
 	// Writes are sentences, one for each write.
 	Writes []string
 	// Waiting names the time for which the replacement of the authority waits; empty when none is under way.
 	Waiting string
-	// Bundle are the authorities that every peer has to trust now, the entries of API servers included.
-	Bundle []byte
 }
 
 // defaults fills and checks a configuration.
@@ -166,33 +164,33 @@ func (c *Config) checkNames() error {
 	return nil
 }
 
-// Run does everything that is due. The report lists the writes, also beside an error. It is an error if a certificate has
+// Run does everything that is due. The result lists the writes, also beside an error. It is an error if a certificate has
 // five sixths of its life behind it and this pass could not renew it.
-func Run(ctx context.Context, store Store, config Config) (Report, error) {
-	var report Report
+func Run(ctx context.Context, store Store, config Config) (Result, error) {
+	var result Result
 	if err := config.defaults(); err != nil {
-		return report, err
+		return result, err
 	}
 	for range writesPerSecret * (len(config.Leaves) + 1) {
 		s, err := read(ctx, store, &config)
 		if err != nil {
-			return report, err
+			return result, err
 		}
 		now := config.Now()
 		next := decide(s, &config, now)
-		report.Waiting, report.Bundle = next.waiting, s.authority.Files[BundleKey]
+		result.Waiting = next.waiting
 		if next.kind == nothing {
-			return report, s.ending(now)
+			return result, s.ending(now)
 		}
 		secret, err := s.perform(next, &config, now)
 		if err != nil {
-			return report, err
+			return result, err
 		}
 		if err := store.Write(ctx, secret); err != nil {
-			return report, fmt.Errorf("%s: %w", secret.Name, err)
+			return result, fmt.Errorf("%s: %w", secret.Name, err)
 		}
-		report.Writes = append(report.Writes, secret.Name+": "+next.why)
+		result.Writes = append(result.Writes, secret.Name+": "+next.why)
 		config.Logger.Info("certificate Secret written", slog.String("secret", secret.Name), slog.String("why", next.why))
 	}
-	return report, errors.New("the Secrets do not come to rest: another program writes them too; end it, and run this again")
+	return result, errors.New("the Secrets do not come to rest: another program writes them too; end it, and run this again")
 }

@@ -91,16 +91,16 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) run() keep.Report {
+func (w *world) run() keep.Result {
 	w.t.Helper()
-	report, err := keep.Run(w.t.Context(), w, w.config)
+	result, err := keep.Run(w.t.Context(), w, w.config)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return report
+	return result
 }
 
-func (w *world) after(d time.Duration) keep.Report {
+func (w *world) after(d time.Duration) keep.Result {
 	w.t.Helper()
 	w.time = w.time.Add(d)
 	return w.run()
@@ -157,14 +157,14 @@ func (w *world) authorities() int {
 	return len(all)
 }
 
-func wantWrites(t *testing.T, report keep.Report, want ...string) {
+func wantWrites(t *testing.T, result keep.Result, want ...string) {
 	t.Helper()
-	if len(report.Writes) != len(want) {
-		t.Fatalf("writes: %q, want %q", report.Writes, want)
+	if len(result.Writes) != len(want) {
+		t.Fatalf("writes: %q, want %q", result.Writes, want)
 	}
 	for i, text := range want {
-		if !strings.Contains(report.Writes[i], text) {
-			t.Errorf("write %d: %q, want %q", i, report.Writes[i], text)
+		if !strings.Contains(result.Writes[i], text) {
+			t.Errorf("write %d: %q, want %q", i, result.Writes[i], text)
 		}
 	}
 }
@@ -272,10 +272,10 @@ func TestTheNewAuthorityDoesNotIssueBeforeTheEntriesHaveIt(t *testing.T) {
 	var away error
 	w.config.Entries = func(context.Context) (map[string][]byte, error) { return entries, away }
 	w.after(240 * day)
-	report := w.after(30 * day)
-	wantWrites(t, report)
-	if !strings.Contains(report.Waiting, "before a has it") {
-		t.Errorf("waiting %q", report.Waiting)
+	result := w.after(30 * day)
+	wantWrites(t, result)
+	if !strings.Contains(result.Waiting, "before a has it") {
+		t.Errorf("waiting %q", result.Waiting)
 	}
 	away = errWrite
 	if _, err := keep.Run(t.Context(), w, w.config); !errors.Is(err, errWrite) {

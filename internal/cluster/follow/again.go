@@ -26,14 +26,14 @@ func (v *view) mark() string {
 // an API server may have missed their last change, and not call the mesh for an original that is off.
 func (f *follower) writeEntriesAgain(ctx context.Context, objects []*unstructured.Unstructured) (unknown map[string]bool) {
 	before, now := f.entries, f.now()
-	f.entries, unknown = map[types.UID]*touch.Change{}, map[string]bool{}
+	f.entries, unknown = map[types.UID]*touch.Rewrite{}, map[string]bool{}
 	for _, o := range objects {
 		if of, ours := registration.MadeFor(o); !ours || of != f.cluster {
 			continue
 		}
 		change := before[o.GetUID()]
 		if change == nil {
-			change = &touch.Change{Delay: f.lag}
+			change = &touch.Rewrite{Delay: f.lag}
 		}
 		f.entries[o.GetUID()] = change
 		if change.Due(o, touch.Mark(o), now) && f.leads() && now.Sub(f.failedAt) >= failurePause {
@@ -50,7 +50,7 @@ func (f *follower) writeEntriesAgain(ctx context.Context, objects []*unstructure
 }
 
 // writeAgain changes the annotation of an object, and nothing else. A conflict with another writer is no error: there is a change to come.
-func (f *follower) writeAgain(ctx context.Context, o *unstructured.Unstructured, mark string, c *touch.Change) error {
+func (f *follower) writeAgain(ctx context.Context, o *unstructured.Unstructured, mark string, c *touch.Rewrite) error {
 	var annotation any // nil removes it
 	if mark != "" {
 		annotation = mark

@@ -36,10 +36,10 @@ type follower struct {
 	leads   func() bool   // whether this dispatcher still holds the Lease
 	lag     time.Duration // of Options
 
-	objects  map[config.Key]*followed    // by the key of the copy
-	entries  map[types.UID]*touch.Change // last changes of the entries of the cluster
-	failedAt time.Time                   // when a later write of entries last failed
-	pending  bool                        // whether entries or originals are still to be written once more
+	objects  map[config.Key]*followed     // by the key of the copy
+	entries  map[types.UID]*touch.Rewrite // last changes of the entries of the cluster
+	failedAt time.Time                    // when a later write of entries last failed
+	pending  bool                         // whether entries or originals are still to be written once more
 }
 
 // followed is the memory about one object.
@@ -57,7 +57,7 @@ type followed struct {
 	refusedCopy *pair     // the copy that it refused
 	refusedAt   time.Time // when
 	failedAt    time.Time // when a step last failed
-	change      touch.Change
+	change      touch.Rewrite
 	checked     types.UID // the original for which a dry run of the patch was accepted
 	view        *view     // of this round
 }
@@ -173,7 +173,7 @@ func (f *follower) copyOf(original *unstructured.Unstructured, webhooks []map[st
 func (f *follower) object(key config.Key, origin string) *followed {
 	o := f.objects[key]
 	if o == nil {
-		o = &followed{origin: origin, view: &view{}, change: touch.Change{Delay: f.lag}}
+		o = &followed{origin: origin, view: &view{}, change: touch.Rewrite{Delay: f.lag}}
 		f.objects[key] = o
 	}
 	return o

@@ -20,7 +20,7 @@ type Again struct {
 	// Delay is how long after a change the later write is; 0 is touch.Delay.
 	Delay time.Duration
 
-	mutating, validating touch.Change
+	mutating, validating touch.Rewrite
 }
 
 // Due returns the objects that are to be written once more now. The objects are as Read returned them at the time now. An object that was
@@ -55,7 +55,7 @@ func (r *Registrar) WriteAgain(ctx context.Context, due registration.Objects, a 
 	return err
 }
 
-func (k kind[T]) writeAgain(ctx context.Context, o T, c *touch.Change) error {
+func (k kind[T]) writeAgain(ctx context.Context, o T, c *touch.Rewrite) error {
 	next := k.clone(o)
 	next.SetAnnotations(merged(o.GetAnnotations(), map[string]string{touch.Annotation: touch.Mark(o)}))
 	_, err := k.client.Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})

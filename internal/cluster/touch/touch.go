@@ -20,7 +20,7 @@ const (
 	// Annotation is the annotation that the later write changes.
 	Annotation = "portcullis.dev/written-again"
 	// Delay is how long after a change the later write is. By then each API server has the change from its watch, and has ended
-	// compilations that began before. A Change may have a shorter one.
+	// compilations that began before. A Rewrite may have a shorter one.
 	Delay = 5 * time.Second
 )
 
@@ -28,8 +28,8 @@ const (
 // each change of the webhooks, and an object that is made again has another uid.
 func Mark(o metav1.Object) string { return fmt.Sprintf("%s/%d", o.GetUID(), o.GetGeneration()) }
 
-// Change is the last change of one object, as its writer has seen it. The zero Change has seen none. One goroutine uses it.
-type Change struct {
+// Rewrite decides when one object is written again after its last change. The zero Rewrite has seen no change. One goroutine uses it.
+type Rewrite struct {
 	// Delay takes the place of the constant; 0 is the constant.
 	Delay time.Duration
 
@@ -40,17 +40,17 @@ type Change struct {
 
 // Pending reports whether an object has to be written again. It has been if its annotation is as wanted, or Wrote was called for its
 // last change: another writer may remove the annotation, and there is one later write for each change.
-func (c *Change) Pending(o metav1.Object, want string) bool {
+func (c *Rewrite) Pending(o metav1.Object, want string) bool {
 	return o.GetAnnotations()[Annotation] != want && (!c.again || c.of != Mark(o))
 }
 
 // Due reports whether it is time for that. It counts from the call that saw the change first.
-func (c *Change) Due(o metav1.Object, want string, now time.Time) bool {
+func (c *Rewrite) Due(o metav1.Object, want string, now time.Time) bool {
 	if of := Mark(o); of != c.of {
-		*c = Change{Delay: c.Delay, of: of, since: now}
+		*c = Rewrite{Delay: c.Delay, of: of, since: now}
 	}
 	return c.Pending(o, want) && now.Sub(c.since) >= cmp.Or(c.Delay, Delay)
 }
 
 // Wrote notes that the object of the last call of Due was written again.
-func (c *Change) Wrote() { c.again = true }
+func (c *Rewrite) Wrote() { c.again = true }

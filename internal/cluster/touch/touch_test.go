@@ -18,7 +18,7 @@ func object(uid string, generation int64, annotation string) metav1.Object {
 
 func TestEachChangeIsFollowedByOneWrite(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var c Change
+	var c Rewrite
 	for _, tt := range []struct {
 		name   string
 		after  time.Duration
@@ -53,7 +53,7 @@ func TestEachChangeIsFollowedByOneWrite(t *testing.T) {
 
 func TestTheLaterWriteMayRemoveTheAnnotation(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var c Change
+	var c Rewrite
 	if o := object("a", 1, ""); c.Due(o, "", now) || c.Due(o, "", now.Add(time.Hour)) || c.Pending(o, "") {
 		t.Error("an object without the annotation is written")
 	}
@@ -64,7 +64,7 @@ func TestTheLaterWriteMayRemoveTheAnnotation(t *testing.T) {
 
 func TestAChangeMayHaveAShorterDelay(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	c := Change{Delay: time.Second}
+	c := Rewrite{Delay: time.Second}
 	for generation := range int64(2) {
 		o := object("a", generation, "")
 		if c.Due(o, Mark(o), now) || c.Due(o, Mark(o), now.Add(time.Second-1)) || !c.Due(o, Mark(o), now.Add(time.Second)) {

@@ -2,7 +2,7 @@
 // HTTP/2 on a gRPC stream of ClusterService. The dispatcher has no credentials of the cluster. The bridge passes on the few
 // requests that package cluster makes (allowed.go), with its own credentials, and calls conversion webhooks (conversion.go).
 //
-// A dispatcher uses [Registry], a bridge [Serve]. Both may be used from any goroutine.
+// A dispatcher uses [Server], a bridge [Serve]. Both may be used from any goroutine.
 package tunnel
 
 import (

@@ -159,7 +159,7 @@ func conversionIn(list io.Reader, definition string) (*apiextensionsv1.CustomRes
 }
 
 // Conversions returns the caller of the conversion webhook of a CustomResourceDefinition, through whichever bridge of the cluster is connected.
-func (r *Registry) Conversions(cluster, definition string) custom.Caller {
+func (r *Server) Conversions(cluster, definition string) custom.Caller {
 	return bridgedConversion{transport: r.Transport(cluster), cluster: cluster, definition: definition}
 }
 

@@ -67,7 +67,7 @@ func TestABridgeCallsTheConversionWebhookThatItsOwnClusterNames(t *testing.T) {
 	d.bridge(http.HandlerFunc(definitions))
 	elsewhere := "https://attacker.example.com"
 	convert := func(definition string, review []byte) (string, error) {
-		answer, err := d.registry.Conversions("east", definition).CallConversion(t.Context(), &apiextensionsv1.WebhookClientConfig{URL: &elsewhere}, review)
+		answer, err := d.server.Conversions("east", definition).CallConversion(t.Context(), &apiextensionsv1.WebhookClientConfig{URL: &elsewhere}, review)
 		return string(answer), err
 	}
 	if got, err := convert("as.a.example.com", []byte("one")); got != "converted one" || err != nil {
@@ -100,7 +100,7 @@ func TestABridgeCallsTheConversionWebhookThatItsOwnClusterNames(t *testing.T) {
 			t.Errorf("%s was called", at)
 		}
 	}
-	if _, err := d.registry.Conversions("south", "as.a.example.com").CallConversion(t.Context(), nil, nil); !errors.Is(err, ErrNoBridge) {
+	if _, err := d.server.Conversions("south", "as.a.example.com").CallConversion(t.Context(), nil, nil); !errors.Is(err, ErrNoBridge) {
 		t.Errorf("without a bridge: %v", err)
 	}
 }

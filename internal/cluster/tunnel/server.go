@@ -35,9 +35,9 @@ const (
 // ErrNoBridge is the error of a request to a cluster of which no bridge is connected.
 var ErrNoBridge = errors.New("no bridge of the cluster is connected")
 
-// Registry has the bridges that are connected to this dispatcher. It is the ClusterService. Its methods may be called
-// concurrently. Make it with NewRegistry.
-type Registry struct {
+// Server has the bridges that are connected to this dispatcher. It is the ClusterService. Its methods may be called
+// concurrently. Make it with NewServer.
+type Server struct {
 	clusterv1.UnimplementedClusterServiceServer
 
 	authorize func(ctx context.Context, cluster string) error
@@ -47,10 +47,10 @@ type Registry struct {
 	bridges map[string][]*http2.ClientConn // by cluster, the newest last
 }
 
-// NewRegistry returns a registry without bridges. authorize returns an error unless the caller of a context may serve the API of a
+// NewServer returns a server without bridges. authorize returns an error unless the caller of a context may serve the API of a
 // cluster; it may be called concurrently.
-func NewRegistry(authorize func(ctx context.Context, cluster string) error) *Registry {
-	return &Registry{
+func NewServer(authorize func(ctx context.Context, cluster string) error) *Server {
+	return &Server{
 		authorize: authorize, bridges: map[string][]*http2.ClientConn{}, transport: newTransport(),
 	}
 }
@@ -66,7 +66,7 @@ func newTransport() *http2.Transport {
 }
 
 // Serve implements clusterv1.ClusterServiceServer.
-func (r *Registry) Serve(stream grpc.BidiStreamingServer[clusterv1.ServeRequest, clusterv1.ServeResponse]) error {
+func (r *Server) Serve(stream grpc.BidiStreamingServer[clusterv1.ServeRequest, clusterv1.ServeResponse]) error {
 	cluster, err := nameOf(stream)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *Registry) Serve(stream grpc.BidiStreamingServer[clusterv1.ServeRequest,
 }
 
 // whileAuthorized returns when ctx has ended, or the caller may not serve the cluster any more.
-func (r *Registry) whileAuthorized(ctx context.Context, cluster string) error {
+func (r *Server) whileAuthorized(ctx context.Context, cluster string) error {
 	t := time.NewTicker(authorizeInterval)
 	defer t.Stop()
 	for {
@@ -142,7 +142,7 @@ func nameOf(stream grpc.BidiStreamingServer[clusterv1.ServeRequest, clusterv1.Se
 	}
 }
 
-func (r *Registry) add(cluster string, conn *http2.ClientConn) bool {
+func (r *Server) add(cluster string, conn *http2.ClientConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.bridges[cluster]) >= MaxPerCluster {
@@ -152,7 +152,7 @@ func (r *Registry) add(cluster string, conn *http2.ClientConn) bool {
 	return true
 }
 
-func (r *Registry) remove(cluster string, conn *http2.ClientConn) {
+func (r *Server) remove(cluster string, conn *http2.ClientConn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	left := slices.DeleteFunc(slices.Clone(r.bridges[cluster]), func(c *http2.ClientConn) bool { return c == conn })
@@ -162,18 +162,18 @@ func (r *Registry) remove(cluster string, conn *http2.ClientConn) {
 }
 
 // Transport returns a transport to the API server of a cluster, through whichever of its bridges is connected.
-func (r *Registry) Transport(cluster string) http.RoundTripper { return &transport{r, cluster} }
+func (r *Server) Transport(cluster string) http.RoundTripper { return &transport{r, cluster} }
 
 type transport struct {
-	registry *Registry
-	cluster  string
+	server  *Server
+	cluster string
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.registry.mu.Lock()
-	all := t.registry.bridges[t.cluster]
-	t.registry.mu.Unlock()
+	t.server.mu.Lock()
+	all := t.server.bridges[t.cluster]
+	t.server.mu.Unlock()
 	for _, conn := range slices.Backward(all) {
 		if conn.CanTakeNewRequest() {
 			return conn.RoundTrip(r) //nolint:bodyclose // the caller of RoundTrip closes it

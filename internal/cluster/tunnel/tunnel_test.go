@@ -30,19 +30,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// dispatcher is a registry behind a gRPC server in memory. Cluster "west" may not be served.
+// dispatcher is a Server behind a gRPC server in memory. Cluster "west" may not be served.
 type dispatcher struct {
 	*testing.T
-	registry *Registry
-	conn     *grpc.ClientConn
-	revoked  atomic.Bool
-	webhook  custom.Caller // behind each bridge
+	server  *Server
+	conn    *grpc.ClientConn
+	revoked atomic.Bool
+	webhook custom.Caller // behind each bridge
 }
 
 func newDispatcher(t *testing.T) *dispatcher {
 	t.Helper()
 	d := &dispatcher{T: t}
-	r := NewRegistry(func(_ context.Context, cluster string) error {
+	r := NewServer(func(_ context.Context, cluster string) error {
 		if cluster == "west" || d.revoked.Load() {
 			return errors.New("not allowed")
 		}
@@ -59,7 +59,7 @@ func newDispatcher(t *testing.T) *dispatcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); serving.Wait() })
-	d.registry, d.conn = r, conn
+	d.server, d.conn = r, conn
 	return d
 }
 
@@ -74,12 +74,12 @@ func (d *dispatcher) bridge(api http.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	transport := &http.Transport{}
 	handler := NewHandler(to, answers.Transport{RoundTripper: transport}, d.webhook, slog.New(slog.DiscardHandler))
-	before := connected(d.registry)
+	before := connected(d.server)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = Serve(ctx, d.conn, "east", handler) })
 	stop = sync.OnceFunc(func() { cancel(); serving.Wait(); transport.CloseIdleConnections(); server.Close() })
 	d.Cleanup(stop)
-	d.until("the bridge is connected", func() bool { return connected(d.registry) > before })
+	d.until("the bridge is connected", func() bool { return connected(d.server) > before })
 	return stop
 }
 
@@ -100,7 +100,7 @@ func (d *dispatcher) get(path string, header http.Header) (code int, body string
 		d.Fatal(err)
 	}
 	r.Header = header
-	response, err := d.registry.Transport("east").RoundTrip(r)
+	response, err := d.server.Transport("east").RoundTrip(r)
 	if err != nil {
 		return 0, "", err
 	}
@@ -174,7 +174,7 @@ func TestAWatchIsPassedOnAsItComes(t *testing.T) {
 	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://east.invalid/api/v1/namespaces?watch=true", http.NoBody)
 	opened := make(chan *http.Response)
 	go func() {
-		response, err := d.registry.Transport("east").RoundTrip(r)
+		response, err := d.server.Transport("east").RoundTrip(r)
 		if err != nil {
 			t.Error(err)
 		}
@@ -209,7 +209,7 @@ func TestAnotherBridgeTakesOver(t *testing.T) {
 	}
 	stop()
 	d.until("the other one answers", func() bool { _, body, _ := d.get("/version", nil); return body == "one" })
-	if n := connected(d.registry); n != 1 {
+	if n := connected(d.server); n != 1 {
 		t.Errorf("%d bridges", n)
 	}
 }
@@ -229,7 +229,7 @@ func TestBridgesAreAuthorizedAndBounded(t *testing.T) {
 	if err := Serve(t.Context(), d.conn, "east", http.NotFoundHandler()); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one bridge too many: %v", err)
 	}
-	if n := connected(d.registry); n != MaxPerCluster {
+	if n := connected(d.server); n != MaxPerCluster {
 		t.Errorf("%d bridges", n)
 	}
 }
@@ -241,7 +241,7 @@ func TestABridgeThatIsNotAllowedAnyMoreIsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.revoked.Store(true)
-	d.until("the bridge is gone", func() bool { return connected(d.registry) == 0 })
+	d.until("the bridge is gone", func() bool { return connected(d.server) == 0 })
 	if _, _, err := d.get("/version", nil); !errors.Is(err, ErrNoBridge) {
 		t.Errorf("it is still asked: %v", err)
 	}
@@ -274,7 +274,7 @@ func TestAllowedRequests(t *testing.T) {
 }
 
 // connected is the number of bridges of cluster east.
-func connected(r *Registry) int {
+func connected(r *Server) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.bridges["east"])

@@ -45,8 +45,8 @@ type Status struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Report has the statuses of the documents of one listing of a source.
-type Report struct {
+// Statuses has the statuses of the documents of one listing of a source.
+type Statuses struct {
 	// Revision is the revision of the listing.
 	Revision string
 	// Status returns the status of an object whose document is the manifest. The writer completes generations and times.
@@ -63,8 +63,8 @@ type StatusOptions struct {
 	Leases    coordinationclient.LeasesGetter
 	Namespace string
 	ID        string
-	// Report reads the configuration in force.
-	Report func(context.Context) (*Report, error)
+	// Statuses reads the configuration in force.
+	Statuses func(context.Context) (*Statuses, error)
 	// Logger receives failures; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -78,7 +78,7 @@ type StatusWriter struct {
 
 // NewStatusWriter returns a writer. It does no I/O.
 func NewStatusWriter(o StatusOptions) (*StatusWriter, error) {
-	if o.Source == nil || o.Client == nil || o.Leases == nil || o.Namespace == "" || o.ID == "" || o.Report == nil {
+	if o.Source == nil || o.Client == nil || o.Leases == nil || o.Namespace == "" || o.ID == "" || o.Statuses == nil {
 		return nil, errors.New("config/kubernetes: all options of a StatusWriter but the logger are required")
 	}
 	if o.Logger == nil {
@@ -113,8 +113,8 @@ func (w *StatusWriter) Write(ctx context.Context) error {
 	if latest == nil {
 		return nil
 	}
-	report, err := w.o.Report(ctx)
-	if err != nil || report.Revision != revision {
+	statuses, err := w.o.Statuses(ctx)
+	if err != nil || statuses.Revision != revision {
 		return err
 	}
 	written := make(map[types.UID]string, len(latest))
@@ -123,7 +123,7 @@ func (w *StatusWriter) Write(ctx context.Context) error {
 		r := &latest[i]
 		uid, version := r.object.GetUID(), r.object.GetResourceVersion()
 		if done, ok := w.written[uid]; !ok || done != version {
-			changed, err := w.write(ctx, r, report)
+			changed, err := w.write(ctx, r, statuses)
 			errs = append(errs, err)
 			if err != nil || !changed {
 				continue
@@ -136,7 +136,7 @@ func (w *StatusWriter) Write(ctx context.Context) error {
 }
 
 // write writes the status of a resource, if it is another one. Another version of the resource wins: the next listing has it.
-func (w *StatusWriter) write(ctx context.Context, r *resource, report *Report) (changed bool, err error) {
+func (w *StatusWriter) write(ctx context.Context, r *resource, statuses *Statuses) (changed bool, err error) {
 	before, err := r.status()
 	if err != nil {
 		before = Status{} // written by someone else: it is replaced
@@ -145,7 +145,7 @@ func (w *StatusWriter) write(ctx context.Context, r *resource, report *Report) (
 	if err != nil {
 		return false, err
 	}
-	next := report.Status(r.key(), document)
+	next := statuses.Status(r.key(), document)
 	next.complete(before, r.object.GetGeneration())
 	if equality.Semantic.DeepEqual(before, next) {
 		return false, nil
@@ -191,7 +191,7 @@ func (r *resource) key() config.Key {
 	return config.KeyOfKind(r.object.GetAPIVersion(), r.object.GetKind(), r.object.GetName())
 }
 
-// IsDocument reports whether the manifest of an object is a document of a Report.
+// IsDocument reports whether the manifest of an object is a document with a status in Statuses.
 func IsDocument(o *config.Object, document []byte) bool {
 	return o.Source == CustomResourcesName && bytes.Equal(bytes.TrimSpace(o.Manifest), document)
 }

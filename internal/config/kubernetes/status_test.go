@@ -23,8 +23,8 @@ type statuses struct {
 	message  string
 }
 
-func (s *statuses) report(context.Context) (*kubernetes.Report, error) {
-	return &kubernetes.Report{Revision: s.revision, Status: func(config.Key, []byte) kubernetes.Status {
+func (s *statuses) report(context.Context) (*kubernetes.Statuses, error) {
+	return &kubernetes.Statuses{Revision: s.revision, Status: func(config.Key, []byte) kubernetes.Status {
 		return kubernetes.Status{InForce: "1/1", Conditions: []metav1.Condition{{
 			Type: "InForce", Status: metav1.ConditionTrue, Reason: "Applied", Message: s.message,
 		}}}
@@ -34,7 +34,7 @@ func (s *statuses) report(context.Context) (*kubernetes.Report, error) {
 func newWriter(t *testing.T, c *cluster, s *statuses) *kubernetes.StatusWriter {
 	t.Helper()
 	w, err := kubernetes.NewStatusWriter(kubernetes.StatusOptions{
-		Source: c.source, Client: c.client, Leases: fake.NewClientset().CoordinationV1(), Namespace: "mesh", ID: "d1", Report: s.report,
+		Source: c.source, Client: c.client, Leases: fake.NewClientset().CoordinationV1(), Namespace: "mesh", ID: "d1", Statuses: s.report,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestAnotherDispatcherWritesWhenTheLeaderIsGone(t *testing.T) {
 		run := func(id string) (stop func()) {
 			s := &statuses{revision: c.list(t), message: "by " + id}
 			w, err := kubernetes.NewStatusWriter(kubernetes.StatusOptions{
-				Source: c.source, Client: c.client, Leases: leases.CoordinationV1(), Namespace: "mesh", ID: id, Report: s.report,
+				Source: c.source, Client: c.client, Leases: leases.CoordinationV1(), Namespace: "mesh", ID: id, Statuses: s.report,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// Report describes the configuration in force to the writer of statuses. It is immutable.
-type Report struct {
+// InForce describes the configuration in force to the writer of statuses. It is immutable.
+type InForce struct {
 	m     *meshState
 	alone bool // there is no store
 }
 
-// Report reads the configuration in force, and the reports of the dispatchers. It asks for no identity.
-func (s *Service) Report(ctx context.Context) (*Report, error) {
+// InForce reads the configuration in force, and the reports of the dispatchers. It asks for no identity.
+func (s *Service) InForce(ctx context.Context) (*InForce, error) {
 	st, err := s.read(ctx)
 	if err != nil {
 		return nil, err
@@ -25,20 +25,20 @@ func (s *Service) Report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Report{m: m, alone: !s.hasStore()}, nil
+	return &InForce{m: m, alone: !s.hasStore()}, nil
 }
 
 // Revision is the revision of a source in the configuration in force here.
-func (r *Report) Revision(source string) string { return r.m.live.Sources[source] }
+func (r *InForce) Revision(source string) string { return r.m.live.Sources[source] }
 
 // Object is the version of an object that is in force here; false if none is.
-func (r *Report) Object(key config.Key) (config.Object, bool) {
+func (r *InForce) Object(key config.Key) (config.Object, bool) {
 	o, ok := r.m.live.Objects[key]
 	return o, ok
 }
 
 // Error is an error of a document of an object, or nil.
-func (r *Report) Error(key config.Key) *config.Problem {
+func (r *InForce) Error(key config.Key) *config.Problem {
 	for _, p := range r.m.byKey[key] {
 		if p.Severity == match.SeverityError && p.Code != config.CodeKept {
 			return &p
@@ -49,13 +49,13 @@ func (r *Report) Error(key config.Key) *config.Problem {
 
 // Effective is the condition of that name, and how many dispatchers there are. Without a store it is about this dispatcher alone, and
 // alone is true.
-func (r *Report) Effective(key config.Key) (c *configv1.Condition, dispatchers int, alone bool) {
+func (r *InForce) Effective(key config.Key) (c *configv1.Condition, dispatchers int, alone bool) {
 	return r.m.effective(key, nil), len(r.m.dispatchers), r.alone
 }
 
 // Served is the condition of that name, nil if hosts serve no hook of the object, and the number of hosts here of the hook that has
 // the fewest.
-func (r *Report) Served(key config.Key) (c *configv1.Condition, hosts string) {
+func (r *InForce) Served(key config.Key) (c *configv1.Condition, hosts string) {
 	if c = r.m.served(key); c == nil {
 		return nil, ""
 	}
@@ -67,7 +67,7 @@ func (r *Report) Served(key config.Key) (c *configv1.Condition, hosts string) {
 }
 
 // Deciding is the condition of that name, nil for an object without hooks in shadow.
-func (r *Report) Deciding(key config.Key) *configv1.Condition { return r.m.deciding(key) }
+func (r *InForce) Deciding(key config.Key) *configv1.Condition { return r.m.deciding(key) }
 
 // Registered is the condition of that name, nil for an object that is no Cluster with spec.registration.
-func (r *Report) Registered(key config.Key) *configv1.Condition { return r.m.registered(key) }
+func (r *InForce) Registered(key config.Key) *configv1.Condition { return r.m.registered(key) }

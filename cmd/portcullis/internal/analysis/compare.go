@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// HookChange is a hook at two times.
-type HookChange struct {
+// HookComparison is a hook at two times.
+type HookComparison struct {
 	// Before and After are the hook at the two times; zero but for its name at a time without a call.
 	Before Hook `json:"before"`
 	After  Hook `json:"after"`
@@ -23,24 +23,24 @@ type Comparison struct {
 	Before []Cluster `json:"clustersBefore"`
 	After  []Cluster `json:"clustersAfter"`
 	// Hooks are the hooks of either time. The hooks that got worse come first: by their share of failures, then by the time that reviews wait.
-	Hooks []HookChange `json:"hooks"`
+	Hooks []HookComparison `json:"hooks"`
 }
 
 // Compared compares the reports of two times.
 func Compared(before, after *Report) *Comparison {
-	c := &Comparison{Before: before.Clusters, After: after.Clusters, Hooks: []HookChange{}}
+	c := &Comparison{Before: before.Clusters, After: after.Clusters, Hooks: []HookComparison{}}
 	was := map[key]Hook{}
 	for _, h := range before.Hooks {
 		was[h.key()] = h
 	}
 	for _, h := range after.Hooks {
-		c.Hooks = append(c.Hooks, changeOf(cmp.Or(was[h.key()], named(h.key())), h))
+		c.Hooks = append(c.Hooks, comparisonOf(cmp.Or(was[h.key()], named(h.key())), h))
 		delete(was, h.key())
 	}
 	for k, h := range was {
-		c.Hooks = append(c.Hooks, changeOf(h, named(k)))
+		c.Hooks = append(c.Hooks, comparisonOf(h, named(k)))
 	}
-	slices.SortFunc(c.Hooks, func(a, b HookChange) int {
+	slices.SortFunc(c.Hooks, func(a, b HookComparison) int {
 		return cmp.Or(cmp.Compare(b.moreFailures(), a.moreFailures()), cmp.Compare(b.Added, a.Added), compareKeys(a.After.key(), b.After.key()))
 	})
 	return c
@@ -52,8 +52,8 @@ func named(k key) Hook {
 	return Hook{Cluster: k.cluster, Stage: k.stage, Configuration: k.configuration, Name: k.name}
 }
 
-func changeOf(before, after Hook) HookChange {
-	c := HookChange{Before: before, After: after, Added: after.Added - before.Added}
+func comparisonOf(before, after Hook) HookComparison {
+	c := HookComparison{Before: before, After: after, Added: after.Added - before.Added}
 	was, is := before.Phases, after.Phases
 	c.Phase, c.Grown = grown(was, is)
 	return c
@@ -71,7 +71,9 @@ func grown(was, is Phases) (name string, d Duration) {
 }
 
 // moreFailures is by how many whole percent of all calls more calls fail.
-func (c *HookChange) moreFailures() int { return c.After.FailedPercent() - c.Before.FailedPercent() }
+func (c *HookComparison) moreFailures() int {
+	return c.After.FailedPercent() - c.Before.FailedPercent()
+}
 
 // FailedPercent is the part of the calls without a verdict, in whole percent.
 func (h *Hook) FailedPercent() int {

@@ -75,7 +75,7 @@ type app struct {
 	clusters     *cluster.Registry
 	following    *follow.Manager
 	keeper       *keeper.Keeper
-	tunnels      *tunnel.Registry
+	tunnels      *tunnel.Server
 	registry     *session.Registry
 	hosts        *session.Server
 	channels     *channels
@@ -195,7 +195,7 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	if a.keys, err = openCapabilityKeys(a.config.capabilityKeys, a.log); err != nil {
 		return err
 	}
-	a.tunnels = tunnel.NewRegistry(a.authorizeBridge)
+	a.tunnels = tunnel.NewServer(a.authorizeBridge)
 	a.clusters = cluster.New(cluster.Options{
 		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,

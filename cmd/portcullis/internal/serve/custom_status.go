@@ -51,19 +51,19 @@ func (a *app) statusWriter(c *customCluster) (*configkubernetes.StatusWriter, er
 	}
 	return configkubernetes.NewStatusWriter(configkubernetes.StatusOptions{
 		Source: c.source, Client: client, Leases: leases, Namespace: c.namespace, ID: a.config.id, Logger: a.log,
-		Report: func(ctx context.Context) (*configkubernetes.Report, error) {
-			r, err := a.control.service.Report(ctx)
+		Statuses: func(ctx context.Context) (*configkubernetes.Statuses, error) {
+			r, err := a.control.service.InForce(ctx)
 			if err != nil {
 				return nil, err
 			}
-			look := &look{Report: r}
-			return &configkubernetes.Report{Revision: r.Revision(configkubernetes.CustomResourcesName), Status: look.status}, nil
+			look := &look{InForce: r}
+			return &configkubernetes.Statuses{Revision: r.Revision(configkubernetes.CustomResourcesName), Status: look.status}, nil
 		},
 	})
 }
 
 // look makes statuses of a report.
-type look struct{ *service.Report }
+type look struct{ *service.InForce }
 
 func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Status) {
 	o, ok := l.Object(key)

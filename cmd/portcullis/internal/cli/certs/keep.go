@@ -87,17 +87,17 @@ func (c *keepCommand) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, done()) }()
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	report, err := keep.Run(ctx, store, c.config)
-	return errors.Join(err, c.show(out, report))
+	result, err := keep.Run(ctx, store, c.config)
+	return errors.Join(err, c.show(out, result))
 }
 
-func (c *keepCommand) show(out io.Writer, report keep.Report) error {
-	lines := report.Writes
+func (c *keepCommand) show(out io.Writer, result keep.Result) error {
+	lines := result.Writes
 	if len(lines) == 0 {
 		lines = []string{"nothing to do"}
 	}
-	if report.Waiting != "" {
-		lines = append(lines, c.config.Authority+": "+report.Waiting)
+	if result.Waiting != "" {
+		lines = append(lines, c.config.Authority+": "+result.Waiting)
 	}
 	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
 	return err

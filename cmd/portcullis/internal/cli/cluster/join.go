@@ -346,7 +346,7 @@ func (c *joinCommand) apply(ctx context.Context, client configv1.ConfigServiceCl
 	if before != nil {
 		expected = stored.GetResourceVersion()
 	}
-	change := configcli.Change{
+	change := configcli.Applier{
 		DryRun: c.dryRun, Acknowledge: c.acknowledge, Timeout: c.timeout, Progress: c.progress, Out: c.out, Notes: c.notes,
 	}
 	return change.Apply(ctx, client, *after, expected)

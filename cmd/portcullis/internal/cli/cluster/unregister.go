@@ -82,7 +82,7 @@ func (c *unregisterCommand) run(ctx context.Context, name string, out, notes io.
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	dry := c.dryRun != cli.DryRunNone
-	change := configcli.Change{Timeout: c.timeout, Progress: c.progress, Out: out, Notes: notes}
+	change := configcli.Applier{Timeout: c.timeout, Progress: c.progress, Out: out, Notes: notes}
 	if dry {
 		change.DryRun = cli.DryRunServer
 	}
@@ -114,7 +114,7 @@ func (c *unregisterCommand) run(ctx context.Context, name string, out, notes io.
 
 // release has the mesh let go of the cluster: it no longer keeps the entries, which it would write again, and the webhook configurations
 // that it follows are called by the API server. That goes before the entries, by which the mesh calls them.
-func (c *unregisterCommand) release(ctx context.Context, from *registrar.Registrar, name string, change configcli.Change) error {
+func (c *unregisterCommand) release(ctx context.Context, from *registrar.Registrar, name string, change configcli.Applier) error {
 	if c.document {
 		if err := c.removeDuties(ctx, name, change); err != nil || change.DryRun != cli.DryRunNone {
 			return err
@@ -140,7 +140,7 @@ func (c *unregisterCommand) release(ctx context.Context, from *registrar.Registr
 }
 
 // removeDuties removes spec.registration and spec.follow from the document of the cluster, if it has them.
-func (c *unregisterCommand) removeDuties(ctx context.Context, name string, change configcli.Change) error {
+func (c *unregisterCommand) removeDuties(ctx context.Context, name string, change configcli.Applier) error {
 	return c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		document, stored, err := documentInForce(ctx, client, name)
 		if err != nil || document == nil || document.Cluster.Spec.Registration == nil && document.Cluster.Spec.Follow == nil {
@@ -174,7 +174,7 @@ func (c *unregisterCommand) awaitFollowed(ctx context.Context, from *registrar.R
 }
 
 // removeDocument removes the Cluster document, once the copies of followed webhook configurations are gone.
-func (c *unregisterCommand) removeDocument(ctx context.Context, client configv1.ConfigServiceClient, name string, change configcli.Change) error {
+func (c *unregisterCommand) removeDocument(ctx context.Context, client configv1.ConfigServiceClient, name string, change configcli.Applier) error {
 	for {
 		left, err := copies(ctx, client, name)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// Change is how another command applies or removes objects: as "apply --wait" and "delete --wait" do.
-type Change struct {
+// Applier applies and removes objects for another command, as "apply --wait" and "delete --wait" do.
+type Applier struct {
 	// DryRun is as that flag of apply.
 	DryRun cli.DryRun
 	// Acknowledge has codes of dangers.
@@ -27,7 +27,7 @@ type Change struct {
 
 // Apply makes one object be as it is, unless it has another version than expected ("0" for an object that is not there; empty for any).
 // It prints the result, and returns when every live dispatcher judges by it.
-func (c Change) Apply(ctx context.Context, client configv1.ConfigServiceClient, object config.Object, expected string) error {
+func (c Applier) Apply(ctx context.Context, client configv1.ConfigServiceClient, object config.Object, expected string) error {
 	versions := map[string]string{}
 	if expected != "" {
 		versions[object.Key.String()] = expected
@@ -39,7 +39,7 @@ func (c Change) Apply(ctx context.Context, client configv1.ConfigServiceClient, 
 }
 
 // Remove removes an object if it is there, and returns when no review is judged by it any more.
-func (c Change) Remove(ctx context.Context, client configv1.ConfigServiceClient, kind, name string) error {
+func (c Applier) Remove(ctx context.Context, client configv1.ConfigServiceClient, kind, name string) error {
 	removal := deleteCommand{
 		wait: true, ignoreNotFound: true, dryRun: c.DryRun, progress: c.Progress, timeout: c.Timeout, out: c.Out, notes: c.Notes,
 	}

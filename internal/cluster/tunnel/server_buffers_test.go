@@ -17,7 +17,7 @@ func TestAnAPIServerBehindABridgeSendsLittleAhead(t *testing.T) {
 	defer theirs.Close()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := NewRegistry(nil).transport.NewClientConn(ours)
+		_, err := NewServer(nil).transport.NewClientConn(ours)
 		failed <- err
 	}()
 	if _, err := io.ReadFull(theirs, make([]byte, len(http2.ClientPreface))); err != nil {
