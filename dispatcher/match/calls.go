@@ -29,37 +29,42 @@ const (
 	itemBytes = 16
 )
 
-// works estimates the work of a call from its arguments, for the functions whose work may be more than in proportion to their length, and for comparisons:
+// work estimates the work of a call from its arguments.
+type work func(args []ref.Val) int
+
+// works are the estimates for the functions whose work may be more than in proportion to their length, and for comparisons:
 // an expression makes lists of much length from few.
-var works = map[string]func(args []ref.Val) int{
-	operators.Equals:    comparison,
-	operators.NotEquals: comparison,
-	operators.In:        comparison,
-	"replace": func(args []ref.Val) int {
-		return length(args[0]) + (length(args[0])/max(1, length(args[1]))+1)*length(args[2])
-	},
-	"join": func(args []ref.Val) int {
-		if len(args) == 1 {
-			return extent(args[0])
-		}
-		return extent(args[0]) + length(args[0])*length(args[1])
-	},
-	"format":                func(args []ref.Val) int { return length(args[0]) + precisions(args[0]) + extent(args[1]) },
-	"split":                 func(args []ref.Val) int { return pieces(args[0], args[1]) * itemBytes },
-	"findAll":               func(args []ref.Val) int { return length(args[0]) * itemBytes },
-	"lists.range":           func(args []ref.Val) int { return number(args[0]) * itemBytes },
-	"flatten":               func(args []ref.Val) int { return extent(args[0]) * itemBytes },
-	"distinct":              func(args []ref.Val) int { return extent(args[0]) * length(args[0]) },
-	"sets.contains":         overlap,
-	"sets.equivalent":       overlap,
-	"sets.intersects":       overlap,
-	"indexOf":               search,
-	"lastIndexOf":           search,
-	"sort":                  sorting,
-	"@sortByAssociatedKeys": sorting,
-	"quantity":              digits, "isQuantity": digits,
-	"matches": nothing,
-	"find":    nothing,
+func works() map[string]work {
+	return map[string]work{
+		operators.Equals:    comparison,
+		operators.NotEquals: comparison,
+		operators.In:        comparison,
+		"replace": func(args []ref.Val) int {
+			return length(args[0]) + (length(args[0])/max(1, length(args[1]))+1)*length(args[2])
+		},
+		"join": func(args []ref.Val) int {
+			if len(args) == 1 {
+				return extent(args[0])
+			}
+			return extent(args[0]) + length(args[0])*length(args[1])
+		},
+		"format":                func(args []ref.Val) int { return length(args[0]) + precisions(args[0]) + extent(args[1]) },
+		"split":                 func(args []ref.Val) int { return pieces(args[0], args[1]) * itemBytes },
+		"findAll":               func(args []ref.Val) int { return length(args[0]) * itemBytes },
+		"lists.range":           func(args []ref.Val) int { return number(args[0]) * itemBytes },
+		"flatten":               func(args []ref.Val) int { return extent(args[0]) * itemBytes },
+		"distinct":              func(args []ref.Val) int { return extent(args[0]) * length(args[0]) },
+		"sets.contains":         overlap,
+		"sets.equivalent":       overlap,
+		"sets.intersects":       overlap,
+		"indexOf":               search,
+		"lastIndexOf":           search,
+		"sort":                  sorting,
+		"@sortByAssociatedKeys": sorting,
+		"quantity":              digits, "isQuantity": digits,
+		"matches": nothing,
+		"find":    nothing,
+	}
 }
 
 func nothing([]ref.Val) int { return 0 }
@@ -180,7 +185,7 @@ func extentWithin(v ref.Val, most int) int {
 
 // BoundCalls are the options of programs of an environment that bound their calls by MaxRepeated and MaxCall.
 func BoundCalls(env *cel.Env) []cel.ProgramOption {
-	known := map[string]*functions.Overload{}
+	known, works := map[string]*functions.Overload{}, works()
 	for name := range works {
 		if f := env.Functions()[name]; f != nil {
 			all, _ := f.Bindings() // CEL itself uses them, and reports the error
@@ -195,14 +200,15 @@ func BoundCalls(env *cel.Env) []cel.ProgramOption {
 			if !ok || works[call.Function()] == nil {
 				return i, nil
 			}
+			work := works[call.Function()]
 			of := known[call.OverloadID()]
 			if of == nil {
 				of = known[call.Function()]
 			}
-			return bound(call, func(args []ref.Val) ref.Val { return run(call.Function(), of, args) }), nil
+			return bound(call, work, func(args []ref.Val) ref.Val { return run(call.Function(), of, args) }), nil
 		}),
 		// It would take the place of the call, as the others of its kind do, whose work needs no bound.
-		cel.OptimizeRegex(&interpreter.RegexOptimization{Function: "findAll", RegexIndex: 1, Factory: boundFindAll}),
+		cel.OptimizeRegex(&interpreter.RegexOptimization{Function: "findAll", RegexIndex: 1, Factory: boundFindAll(works["findAll"])}),
 	}
 }
 
@@ -225,23 +231,25 @@ func run(name string, of *functions.Overload, args []ref.Val) ref.Val {
 }
 
 // boundFindAll makes a call of findAll whose pattern is compiled once.
-func boundFindAll(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
-	compiled, err := regexp.Compile(pattern)
-	if err != nil {
-		return nil, err
+func boundFindAll(work work) func(interpreter.InterpretableCall, string) (interpreter.InterpretableCall, error) {
+	return func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
+		compiled, err := regexp.Compile(pattern)
+		if err != nil {
+			return nil, err
+		}
+		return bound(call, work, func(args []ref.Val) ref.Val {
+			text, ok := args[0].(types.String)
+			most := types.Int(-1)
+			if len(args) == 3 {
+				n, isInt := args[2].(types.Int)
+				most, ok = n, ok && isInt
+			}
+			if !ok {
+				return types.NoSuchOverloadErr()
+			}
+			return types.NewStringList(types.DefaultTypeAdapter, compiled.FindAllString(string(text), int(most)))
+		}), nil
 	}
-	return bound(call, func(args []ref.Val) ref.Val {
-		text, ok := args[0].(types.String)
-		most := types.Int(-1)
-		if len(args) == 3 {
-			n, isInt := args[2].(types.Int)
-			most, ok = n, ok && isInt
-		}
-		if !ok {
-			return types.NoSuchOverloadErr()
-		}
-		return types.NewStringList(types.DefaultTypeAdapter, compiled.FindAllString(string(text), int(most)))
-	}), nil
 }
 
 // boundedCall is a call whose arguments are looked at first.
@@ -249,11 +257,12 @@ type boundedCall struct {
 	interpreter.InterpretableCall
 
 	args []interpreter.Interpretable
+	work work
 	run  func(args []ref.Val) ref.Val
 }
 
-func bound(call interpreter.InterpretableCall, run func([]ref.Val) ref.Val) *boundedCall {
-	return &boundedCall{InterpretableCall: call, args: call.Args(), run: run}
+func bound(call interpreter.InterpretableCall, work work, run func([]ref.Val) ref.Val) *boundedCall {
+	return &boundedCall{InterpretableCall: call, args: call.Args(), work: work, run: run}
 }
 
 // Eval implements [interpreter.Interpretable]. It evaluates all arguments, as calls without it do.
@@ -275,7 +284,7 @@ func (c *boundedCall) Eval(a interpreter.Activation) ref.Val {
 
 // check returns an error for a call that would do too much.
 func (c *boundedCall) check(args []ref.Val) error {
-	if work := works[c.Function()](args); work > MaxCall {
+	if c.work(args) > MaxCall {
 		return fmt.Errorf("a call of %s would read, make or compare more than %d bytes", strings.Trim(c.Function(), "_@"), MaxCall)
 	}
 	if !takesRegex(c.Function()) {
@@ -325,10 +334,9 @@ func repetitions(pattern string) int {
 // writtenOut is about how many instructions a regular expression compiles to. Package syntax bounds its depth.
 func writtenOut(tree *syntax.Regexp) int {
 	length := 1
-	switch tree.Op {
-	case syntax.OpLiteral:
+	if tree.Op == syntax.OpLiteral {
 		length = len(tree.Rune)
-	case syntax.OpConcat, syntax.OpRepeat:
+	} else if tree.Op == syntax.OpConcat || tree.Op == syntax.OpRepeat {
 		length = 0
 	}
 	for _, sub := range tree.Sub {

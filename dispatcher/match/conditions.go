@@ -76,7 +76,7 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 const maxMeteredNames = 2000
 
 // metered are the names that have metrics.
-var metered meteredNames
+var metered meteredNames //nolint:gochecknoglobals // as the metrics of k8s.io/apiserver are
 
 type meteredNames struct {
 	mu    sync.Mutex
@@ -115,6 +115,8 @@ var errCost = errors.New("the conditions cost too much together")
 type limited struct{ cel.ConditionEvaluator }
 
 // ForInput implements [cel.ConditionEvaluator].
+//
+//nolint:revive // Its arguments are those of the interface.
 func (c limited) ForInput(ctx context.Context, a *admission.VersionedAttributes, r *kubeadmissionv1.AdmissionRequest, o cel.OptionalVariableBindings,
 	namespace *corev1.Namespace, budget int64,
 ) ([]cel.EvaluationResult, int64, error) {

@@ -23,7 +23,15 @@ func TestChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []struct{ Name, Why, Raw, Before, After, Object, Patch string }
+	var cases []struct {
+		Name   string `json:"name"`
+		Why    string `json:"why"`
+		Raw    string `json:"raw"`
+		Before string `json:"before"`
+		After  string `json:"after"`
+		Object string `json:"object"`
+		Patch  string `json:"patch"`
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&cases); err != nil {

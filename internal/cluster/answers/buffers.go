@@ -22,7 +22,7 @@ func Buffers() *http.HTTP2Config {
 }
 
 // limiting is held while LimitBuffers looks at a transport: client-go has one for all kubeconfigs that are alike.
-var limiting sync.Mutex
+var limiting sync.Mutex //nolint:gochecknoglobals // as the transports are
 
 // LimitBuffers gives a transport of client-go, before it is used, the limits of Buffers. Another kind of transport stays as it is.
 func LimitBuffers(over http.RoundTripper) {
@@ -30,10 +30,10 @@ func LimitBuffers(over http.RoundTripper) {
 		switch t := over.(type) {
 		case *http.Transport:
 			limiting.Lock()
-			defer limiting.Unlock()
 			if t.HTTP2 == nil {
 				t.HTTP2 = Buffers()
 			}
+			limiting.Unlock()
 			return
 		case utilnet.RoundTripperWrapper:
 			over = t.WrappedRoundTripper()

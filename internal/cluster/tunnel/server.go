@@ -59,7 +59,7 @@ func NewServer(authorize func(ctx context.Context, cluster string) error) *Serve
 func newTransport() *http2.Transport {
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: answers.Buffers()})
 	if err != nil {
-		panic(err) // of a transport that speaks HTTP/2 already
+		panic(err) //nolint:forbidigo // It is the error of a transport that speaks HTTP/2 already.
 	}
 	t.ReadIdleTimeout, t.PingTimeout, t.AllowHTTP = silence, pingTimeout, true
 	return t
