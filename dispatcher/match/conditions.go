@@ -116,7 +116,7 @@ type limited struct{ cel.ConditionEvaluator }
 
 // ForInput implements [cel.ConditionEvaluator].
 //
-//nolint:revive // Its arguments are those of the interface.
+//nolint:revive // The interface sets its arguments.
 func (c limited) ForInput(ctx context.Context, a *admission.VersionedAttributes, r *kubeadmissionv1.AdmissionRequest, o cel.OptionalVariableBindings,
 	namespace *corev1.Namespace, budget int64,
 ) ([]cel.EvaluationResult, int64, error) {
