@@ -83,7 +83,8 @@ func (c *countedCall) Eval(a interpreter.Activation) ref.Val {
 		c.of.steps += len(text) / bytesOfStep
 	}
 	if c.of.steps > maxConstantCost {
-		panic(interpreter.EvalCancelledError{Message: "cost limit", Cause: interpreter.CostLimitExceeded}) //nolint:forbidigo // CEL recovers it, and returns it from Eval.
+		//nolint:forbidigo // CEL recovers it, and returns it from Eval.
+		panic(interpreter.EvalCancelledError{Message: "cost limit", Cause: interpreter.CostLimitExceeded})
 	}
 	return v
 }
