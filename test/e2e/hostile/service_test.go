@@ -25,6 +25,7 @@ func author() role {
 		inputs: []string{
 			"a document of the configuration", "rules, in the entries and in the index of a dispatcher", "an apply, and other calls of ConfigService", "names of initializers",
 			"an answer that is not read: of ConfigService, AnalysisService or InitializerService, over gRPC",
+			"an expression of a matchCondition, while it is compiled or evaluated", "a report of a dispatcher to the others",
 		},
 		documents: func(*attack) []string {
 			return []string{mesh.Cluster(tenantName, tenantName, ""), `apiVersion: portcullis.dev/v1
@@ -156,6 +157,10 @@ func applied() []func(n int) []*admissionv1.Object {
 			return object(n, hook(n, `"*"`, `"*"`, `"*"`, strings.Join(conditions, ",")))
 		},
 		func(n int) []*admissionv1.Object { return object(n, strings.Join(hooks, ",")) },
+		func(n int) []*admissionv1.Object { // calls that are large before their cost counts
+			return object(n, hook(n, `"*"`, `"*"`, `"*"`, `{"name":"a","expression":"lists.range(5000000).size() > 0"},
+				{"name":"b","expression":"'a'.matches('(a{30}){30}')"}`))
+		},
 		func(n int) []*admissionv1.Object { // an annotation that is too long
 			return []*admissionv1.Object{{Raw: fmt.Appendf(nil, `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":"tenant-a","annotations":{"a":%q}}}`, strings.Repeat("a", 4<<20))}}
 		},
