@@ -93,6 +93,7 @@ func TestTheWorkOfACallIsBounded(t *testing.T) {
 		}
 		return e
 	}
+	expressions := NewExpressions()
 	text := func(n int, e string) string { return "['" + strings.Repeat("a", n) + "'].all(s, " + e + ")" }
 	for name, test := range map[string]struct{ below, above string }{
 		"a range":             {"lists.range(524288).size() > 0", "lists.range(524289).size() > 0"},
@@ -123,7 +124,7 @@ func TestTheWorkOfACallIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for e, fails := range map[string]bool{test.below: false, test.above: true} {
-				x, _ := NewExpressions().Compile(e)
+				x, _ := expressions.Compile(e)
 				if x.Err() != nil {
 					t.Fatal(x.Err())
 				}

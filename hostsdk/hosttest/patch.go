@@ -19,7 +19,7 @@ type operation struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// patched returns an object with a patch applied.
+// patched returns an object with a patch applied. It uses no library, since each host would require it.
 func patched(object, patch []byte) ([]byte, error) {
 	if len(patch) == 0 {
 		return object, nil
@@ -83,7 +83,7 @@ func (o *operation) apply(root any) (any, error) {
 	return edit(root, tokens(o.Path), func(parent any, token string) (any, error) { return add(parent, token, value) })
 }
 
-// operand is the value of an operation: the own one, or a copy of the one at another path.
+// operand is the value of an operation: its own value, or a copy of the value at another path.
 func (o *operation) operand(root any) (any, error) {
 	text := o.Value
 	switch o.Op {

@@ -82,15 +82,16 @@ func meshCases() []testCase {
 		section: "cancel",
 		play: func(s *stage) {
 			t := s.trust()
-			n := t.node(nodeOptions{hooks: []meshHook{{name: validating, time: 300 * time.Millisecond}}})
+			n := t.node(nodeOptions{hooks: []meshHook{{name: validating, time: time.Second}}})
 			p := t.serve(settings{Validate: []string{validating}, Mutate: []string{}, MaxOutstanding: 1}, n)
 			p.happened("ready", "", 1)
-			for i := range 3 {
+			for range 3 {
+				before := count(p.events.all(), "returned", validating) // More than two each time, if a review was late.
 				a := n.review(validateStage, pod(`{"hold": "never"}`))
 				equal(s, "the review has failed", a.Failed, true)
-				equal(s, "cancelled", p.returned(validating, 2*i+1).Cancelled, true)
+				equal(s, "cancelled", p.returned(validating, before+1).Cancelled, true)
 				s.until("a verdict in time", func() bool { return n.allows() })
-				p.happened("returned", validating, 2*i+2)
+				p.happened("returned", validating, before+2)
 			}
 		},
 	}, {

@@ -141,7 +141,7 @@ func verdictCases() []testCase {
 		},
 	}, {
 		name:    "difference",
-		asks:    "The patch of a changed object is the one that the protocol defines.",
+		asks:    "The patch of a changed object equals the patch that the protocol defines.",
 		why:     "the write is refused, or changed in another way than the handler meant",
 		section: "changes",
 		play:    playDifference,

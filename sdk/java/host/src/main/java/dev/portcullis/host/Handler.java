@@ -45,8 +45,8 @@ public interface Handler {
   }
 
   /**
-   * Makes a handler of one that answers later. A thread of the executor waits for the answer. The
-   * end of the call cancels the future.
+   * Makes a handler of a function that answers later. A thread of the executor waits for the
+   * answer. The end of the call cancels the future.
    *
    * @param handler answers later
    * @return the handler

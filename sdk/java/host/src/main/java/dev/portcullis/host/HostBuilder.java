@@ -323,7 +323,7 @@ public final class HostBuilder {
   }
 
   /**
-   * Adds an initializer with a handler, which answers as that of a mutating hook.
+   * Adds an initializer with a handler, which answers as a mutating hook does.
    *
    * @param name of the initializer, as in its InitializerConfiguration
    * @param handler completes objects

@@ -24,7 +24,7 @@ public final class Mutator<T> implements Handler {
      * @param object the handler's own, to change
      * @param request the request
      * @throws DeniedException to deny the request
-     * @throws Exception any other exception, as that of a {@link Handler}
+     * @throws Exception any other exception, as a {@link Handler} throws it
      */
     void edit(T object, Request request) throws Exception;
   }
@@ -43,7 +43,7 @@ public final class Mutator<T> implements Handler {
      * @param object the object after it, the handler's own, to change
      * @param request the request
      * @throws DeniedException to deny the request
-     * @throws Exception any other exception, as that of a {@link Handler}
+     * @throws Exception any other exception, as a {@link Handler} throws it
      */
     void edit(T old, T object, Request request) throws Exception;
   }
@@ -70,7 +70,7 @@ public final class Mutator<T> implements Handler {
   }
 
   /**
-   * Changes what is created.
+   * Changes objects that are created.
    *
    * @param edit changes the new object
    * @return a mutator like this one with the function
@@ -80,7 +80,7 @@ public final class Mutator<T> implements Handler {
   }
 
   /**
-   * Changes what is updated.
+   * Changes objects that are updated.
    *
    * @param edit changes the object after the update
    * @return a mutator like this one with the function

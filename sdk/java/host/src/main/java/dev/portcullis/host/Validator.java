@@ -73,7 +73,7 @@ public final class Validator<T> implements Handler {
   }
 
   /**
-   * Judges what is created.
+   * Judges objects that are created.
    *
    * @param judge judges the new object
    * @return a validator like this one with the function
@@ -83,7 +83,7 @@ public final class Validator<T> implements Handler {
   }
 
   /**
-   * Judges what is updated.
+   * Judges objects that are updated.
    *
    * @param judge judges the object before and after the update
    * @return a validator like this one with the function
@@ -93,7 +93,7 @@ public final class Validator<T> implements Handler {
   }
 
   /**
-   * Judges what is deleted.
+   * Judges objects that are deleted.
    *
    * @param judge judges the object before its deletion
    * @return a validator like this one with the function
