@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from simple import allowing
 
-from portcullis_host import Host, Request, Response, change, deny
+from portcullis_host import Cause, Host, Request, Response, change, deny
 from portcullis_host.testing import BlockingDispatcher, Case, cases, create
 from portcullis_host.testing._verdict import patched
 
@@ -34,7 +34,11 @@ def new_host() -> Host:
     @host.mutate("m").create
     def _(document: dict[str, Any], request: Request) -> Response:
         if request.username != "jane":
-            return deny(f"not {request.username} of {','.join(request.groups)} in {request.namespace}", warnings=["w"])
+            return deny(
+                f"not {request.username} of {','.join(request.groups)} in {request.namespace}",
+                causes=[Cause("f", "m", "r")],
+                warnings=["w"],
+            )
         document["a"] = 2
         return change(request, audit={"k": "v"})
 
@@ -50,6 +54,9 @@ ENTRY: dict[str, Any] = {"name": "n", "object": {"a": 1}, "expect": {"allowed": 
         ({"user": {"name": "jane"}, "expect": {"allowed": True, "object": {"a": 2}, "audit": {"k": "v"}, "code": 0}}, ""),
         ({"user": {"name": "jo", "groups": ["g"]}, "namespace": "x", "expect": {"allowed": False, "message": "jo of g in x"}}, ""),
         ({"expect": {"allowed": False, "warnings": ["w"], "object": None, "patch": []}}, ""),
+        ({"expect": {"allowed": False, "reason": "Forbidden", "causes": [{"field": "f", "message": "m"}]}}, ""),
+        ({"expect": {"allowed": False, "reason": "Invalid"}}, "n: reason is 'Forbidden'"),
+        ({"expect": {"allowed": False, "causes": []}}, "n: causes is"),
         ({"operation": "DELETE", "oldObject": {}, "expect": {"allowed": True, "object": None}}, ""),
         ({"expect": {"allowed": True}}, "n: allowed is False, want True"),
         ({"expect": {"allowed": False, "message": "jane"}}, "n: message is 'not test"),
@@ -71,11 +78,31 @@ def test_a_case_compares_what_it_expects(
         dispatcher.play(case)
 
 
-@pytest.mark.parametrize("entry", [{"expect": {}}, {"expect": {"allowed": True, "status": 1}}, {"kind": 1}, {"operation": "CONNECT"}])
-def test_a_table_at_fault(tmp_path: Path, entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("- {name: n, object: {}, expect: {}}", r"case 'n', CREATE: missing are \['expect.allowed'\]"),
+        ("- {name: n, object: {}, expect: {allowed: true, status: 1}}", r"unknown are \['status'\]"),
+        ("- {name: n, object: {}, expect: {allowed: true}, kind: 1}", r"unknown are \['kind'\]"),
+        ("- {name: n, operation: UPDATE, object: {}, expect: {allowed: true}}", r"case 'n', UPDATE: missing are \['oldObject'\]"),
+        ("- {name: n, operation: CONNECT, object: {}, expect: {allowed: true}}", "case 'n', CONNECT"),
+        ("- {object: {}}", r"missing are \['expect', 'expect.allowed', 'name'\]"),
+        ("- n", "'n' is no case"),
+        ("cases: []", "is no list of cases"),
+    ],
+)
+def test_a_table_at_fault(tmp_path: Path, table: str, why: str) -> None:
     file = tmp_path / "cases.yaml"
-    file.write_text(json.dumps([ENTRY | entry]))
-    with pytest.raises(ValueError, match="case 'n'"):
+    file.write_text(table)
+    with pytest.raises(ValueError, match=why):
+        cases(file)
+
+
+def test_a_table_in_yaml_names_the_package_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    file = tmp_path / "cases.yaml"
+    file.write_text("[]")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'portcullis-host\[testing\]'"):
         cases(file)
 
 

@@ -422,8 +422,9 @@ async def test_each_operation_has_its_own_handler() -> None:
 
     with pytest.raises(HostError, match="registered twice to mutate CREATE"):
         hook.create(created)
-    creations = h.validate("creations")
+    creations, updates = h.validate("creations"), h.validate("updates")
     creations.create(deleted)
+    updates.update(updated)
     pod, old = {"metadata": {"name": "a", "namespace": "b"}}, {"metadata": {"name": "o"}}
     async with FakeDispatcher(h) as dispatcher:
         assert (await dispatcher.review("m", create(pod))).patch == [{"op": "add", "path": "/metadata/labels", "value": {"team": "b"}}]
@@ -433,6 +434,9 @@ async def test_each_operation_has_its_own_handler() -> None:
         assert missing.error.message == "the request has no old object"
         assert (await dispatcher.review("creations", delete(old))).allowed
         assert not (await dispatcher.review("creations", create(old))).allowed
+        assert (await dispatcher.review("updates", create(pod))).allowed
+        assert (await dispatcher.review("updates", delete(old))).allowed
+        assert not (await dispatcher.review("updates", update(old, pod))).allowed
 
 
 async def test_an_own_handler_goes_before_that_of_all_operations() -> None:
@@ -457,8 +461,8 @@ async def test_an_own_handler_goes_before_that_of_all_operations() -> None:
         ({"name": "n", "dispatchers": ["mesh"]}, "host:port"),
         ({"name": "n", "dispatchers": "mesh:1"}, "dispatchers is a text"),
         ({"name": "n", "clusters": "prod"}, "clusters is a text"),
-        ({"name": "n", "max_outstanding": 0}, "limit"),
-        ({"name": "n", "max_frame_bytes": 1 << 31}, "limit"),
+        ({"name": "n", "max_outstanding": 0}, "max_outstanding is 0"),
+        ({"name": "n", "max_frame_bytes": 1 << 31}, "max_frame_bytes is"),
         ({"name": "n", "drain_timeout": timedelta()}, "drain timeout"),
     ],
 )
@@ -475,8 +479,10 @@ def test_a_test_without_an_event_loop(portcullis_dispatcher: Callable[[Host], Bl
     assert dispatcher.ask("v", POD).HasField("response")
     assert dispatcher.probe("v").ready
     assert dispatcher.hello.host == "test"
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="the host has v"):
         dispatcher.review("w", POD)
+    with pytest.raises(TypeError, match="make one of the object by create"):
+        dispatcher.review("v", {"kind": "Pod"})  # type: ignore[arg-type]
     h2 = new_host()
     h2.validate("fail")(failing)
     with pytest.raises(AssertionError, match="no verdict"):

@@ -349,9 +349,9 @@ def _check(name: str, texts: Iterable[str], dispatchers: Iterable[str]) -> None:
 
 
 def _check_limits(max_outstanding: int, max_frame_bytes: int, drain_timeout: timedelta) -> None:
-    for limit in (max_outstanding, max_frame_bytes):
+    for name, limit in (("max_outstanding", max_outstanding), ("max_frame_bytes", max_frame_bytes)):
         if not 0 < limit <= MAX_INT32:
-            raise HostError(f"a limit is {limit}: want 1 to {MAX_INT32}")
+            raise HostError(f"{name} is {limit}: want 1 to {MAX_INT32}")
     if drain_timeout <= timedelta():
         raise HostError(f"the drain timeout is {drain_timeout}: want more than 0")
 

@@ -3,10 +3,10 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 from portcullis_host.contract import admission, host
 from portcullis_host.testing._cases import Case
@@ -163,6 +163,7 @@ class Session:
 
         Raises:
             LookupError: The host does not offer the hook, or for several stages.
+            TypeError: The request is an object, and no request.
             RuntimeError: The host left without an answer.
             TimeoutError: It does not answer.
         """
@@ -189,6 +190,8 @@ class Session:
         Returns:
             The id of the call, and for each hook the future frame with its verdict.
         """
+        if isinstance(cast("object", request), Mapping | str | bytes):
+            raise TypeError(f"the request is a {type(request).__name__}: make one of the object by create, update or delete")
         review = host.Review(call_id=next(self._ids), hooks=calls, request=request, traceparent=traceparent)
         answers = [self._expect("verdict", review.call_id, index) for index in range(len(calls))]
         encoded = review.SerializeToString()
@@ -272,7 +275,8 @@ class Session:
     def _stage(self, hook: str) -> admission.Stage.ValueType:
         stages = [offer.stage for offer in self.hello.hooks if offer.name == hook]
         if len(stages) != 1:
-            raise LookupError(f"hook {hook!r} is offered for {len(stages)} stages: want one, or send a review")
+            offered = ", ".join(sorted({offer.name for offer in self.hello.hooks}))
+            raise LookupError(f"hook {hook!r} is offered for {len(stages)} stages, want one: the host has {offered}")
         return stages[0]
 
 
