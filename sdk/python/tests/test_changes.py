@@ -45,11 +45,10 @@ def test_what_was_changed_in_place_is_the_patch() -> None:
     document = asked.object
     assert document is not None
     document["a"], document["list"] = True, [2]
-    assert operations(change(asked, warnings=["w"])) == [
+    assert operations(change(asked)) == [
         {"op": "replace", "path": "/a", "value": True},
         {"op": "remove", "path": "/list/0"},
     ]
-    assert change(asked, warnings=["w"]).warnings == ("w",)
 
 
 def test_what_nobody_looked_at_was_not_changed() -> None:
@@ -57,6 +56,18 @@ def test_what_nobody_looked_at_was_not_changed() -> None:
     assert change(request(delete({}))).patch == b""
     asked = request(create({"a": {"b": [1, {"c": None}]}}))
     assert difference(asked, asked.object or {}).patch == b""
+
+
+def test_warnings_and_annotations_go_with_a_change() -> None:
+    asked = request(create({"a": 1}))
+    for made in (change(asked, warnings=["w"], audit={"k": "v"}), difference(asked, {"a": 2}, warnings=["w"], audit={"k": "v"})):
+        assert (made.warnings, made.audit) == (("w",), {"k": "v"})
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1 2", "", "{'a': 1}"])
+def test_what_is_no_json_is_no_object(text: str) -> None:
+    with pytest.raises(HandlerError, match="not valid JSON"):
+        _ = request(create(f'{{"a": {text}}}')).object
 
 
 def test_a_request_without_an_object_has_no_difference() -> None:
