@@ -252,7 +252,7 @@ export class Host {
 }
 
 function check(o: HostOptions): void {
-  if (o.name === "") {
+  if (!o.name) {
     throw new HostError('options.name is empty: name the program, for example "imagepolicy"');
   }
   for (const name of ["dispatchers", "clusters"] as const) {

@@ -12,9 +12,13 @@ export interface DifferenceOptions extends Extras {
   readonly before?: object;
 }
 
-/** patch allows the write and changes the object by a JSON Patch (RFC 6902), given as operations or in JSON. */
+/**
+ * patch allows the write and changes the object by a JSON Patch (RFC 6902), given as operations or in JSON.
+ *
+ * Throws a HandlerError if the operations hold a number that JSON has not, such as NaN.
+ */
 export function patch(operations: readonly changes.Operation[] | string | Uint8Array, extras: Extras = {}): Allowed {
-  const json = Array.isArray(operations) ? JSON.stringify(operations) : operations;
+  const json = Array.isArray(operations) ? JSON.stringify(plain(operations)) : operations;
   return {
     ...extras,
     allowed: true,
@@ -25,7 +29,8 @@ export function patch(operations: readonly changes.Operation[] | string | Uint8A
 /**
  * difference allows the write and changes the object of the request to `object`; what `object` lacks is removed.
  *
- * Throws a HandlerError if the request has no object, or if the patch would hold an integer beyond 2^53 that JavaScript has rounded.
+ * Throws a HandlerError if the request has no object, if the new object holds a number that JSON has not, such as NaN, or if the patch would
+ * hold an integer beyond 2^53 that JavaScript has rounded.
  * Integers that do not change are in no patch, and stay what they are.
  */
 export function difference<T extends object>(
@@ -45,14 +50,18 @@ export function difference<T extends object>(
 
 /**
  * change allows the write and changes the object of the request: `edit` gets a copy of it to write to. A request without an object, such as
- * a DELETE, is allowed, and `edit` is not called. See {@link difference}.
+ * a DELETE, is allowed, and `edit` is not called. Throws a HandlerError if `edit` returns a promise: nothing waits for it. See
+ * {@link difference}.
  */
 export function change<T extends object>(request: Request<T>, edit: (object: T) => void, extras: Extras = {}): Allowed {
   if (!request.rawObject) {
     return allow(extras);
   }
   const object = request.copyObject();
-  edit(object);
+  const edited: unknown = edit(object);
+  if (edited instanceof Promise) {
+    throw new HandlerError("the edit of change is async: get what it waits for before the change");
+  }
   return difference(request, object, extras);
 }
 
@@ -61,11 +70,19 @@ function plain(object: object): unknown {
   if (isPlain(object)) {
     return object;
   }
-  const json: string | undefined = JSON.stringify(object);
+  const json: string | undefined = JSON.stringify(object, finite);
   if (json === undefined) {
     throw new HandlerError("the new object is no JSON");
   }
   return JSON.parse(json);
+}
+
+/** finite refuses numbers that JSON has not, and of which JSON.stringify makes null. */
+function finite(name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw new HandlerError(`the new object has ${value} as ${name}: JSON has no such number`);
+  }
+  return value;
 }
 
 /** isPlain reports whether JSON has a value as it is. */

@@ -7,16 +7,20 @@ import { AdmissionResponseSchema } from "../src/gen/portcullis/admission/v1/admi
 import { VerdictSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
 import {
   allow,
+  change,
   type Denial,
   Denied,
   type DenyOptions,
   deny,
+  difference,
   HandlerError,
   Host,
   type Logger,
+  patch,
   type Stage,
   silentLogger,
 } from "../src/index.js";
+import { newRequest } from "../src/testing/index.js";
 import { createRequest, FrameDispatcher } from "./support/dispatcher.js";
 import { randomNumbers } from "./support/random.js";
 
@@ -293,6 +297,24 @@ suite("a denial that is thrown", () => {
     for (const [i] of errors.entries()) {
       assert.equal((await mesh.ask(`v${i}`, createRequest({}))).outcome.case, "error", String(i));
     }
+  });
+});
+
+suite("a change", () => {
+  const request = newRequest({ object: { spec: {} } });
+
+  test("has no number that JSON has not", () => {
+    for (const number of [Number.NaN, Number.POSITIVE_INFINITY]) {
+      const message = `the new object has ${number} as replicas: JSON has no such number`;
+      const spec = { replicas: number };
+      assert.throws(() => change(request, (object) => Object.assign(object, { spec })), { message });
+      assert.throws(() => difference(request, { spec }), { message });
+      assert.throws(() => patch([{ op: "replace", path: "/spec", value: spec }]), { message });
+    }
+  });
+
+  test("waits for nothing", () => {
+    assert.throws(() => change(request, async () => {}), { name: "HandlerError", message: /is async/ });
   });
 });
 
