@@ -78,7 +78,7 @@ suite("FakeDispatcher", () => {
       });
     await using mesh = await FakeDispatcher.start(host);
     await assert.rejects(mesh.review("v", {}), /^Error: hook v gave no decision: error registry is down$/);
-    await assert.rejects(mesh.review("none", {}), /offers 0 hooks of the name none/);
+    await assert.rejects(mesh.review("none", {}), /offers 0 hooks of the name none, want one: it has v \(validate\),/);
     await assert.rejects(mesh.review("both", {}), /offers 2 hooks of the name both/);
     assert.equal((await mesh.review("both", {}, { stage: "validate" })).allowed, true);
     await assert.rejects(mesh.review("both", { object: {} }, { stage: "mutate" }), /does not fit/);
@@ -172,7 +172,9 @@ suite("cases", () => {
   const file = join(tmpdir(), `portcullis-cases-${process.pid}.yaml`);
   const host = () =>
     newHost().mutate("m", ({ object, username }) =>
-      object?.bad ? deny(`not for ${username}`) : patch([{ op: "add", path: "/x", value: 1 }]),
+      object?.bad
+        ? deny(`not for ${username}`, { causes: [{ field: "bad", message: "is bad", reason: "r" }] })
+        : patch([{ op: "add", path: "/x", value: 1 }]),
     );
   writeFileSync(
     file,
@@ -180,7 +182,7 @@ suite("cases", () => {
 - name: bad is denied
   user: {name: jane}
   object: {bad: true}
-  expect: {allowed: false, code: 403, message: for jane}
+  expect: {allowed: false, code: 403, reason: Forbidden, message: for jane, causes: [{field: bad, message: is bad}]}
 - name: x is added
   object: {}
   expect: {allowed: true, object: {x: 1}, patch: [{op: add, path: /x, value: 1}]}
@@ -199,6 +201,9 @@ suite("cases", () => {
       { warnings: ["w"] },
       { status: 403 },
       { object: {} },
+      { reason: "Invalid" },
+      { causes: [] },
+      { causes: [{ field: "bad", message: "is bad", reason: "other" }] },
     ] as object[];
     for (const expect of wrong) {
       await assert.rejects(checkCase(mesh, { ...bad, expect }), { name: "AssertionError" }, JSON.stringify(expect));
@@ -206,6 +211,25 @@ suite("cases", () => {
     await assert.rejects(checkCase(mesh, { ...good, expect: { patch: [] } }), { name: "AssertionError" });
     await using two = await FakeDispatcher.start(host().validate("v", () => allow()));
     await assert.rejects(checkCase(two, good), /names no hook/);
+  });
+
+  test("a table at fault is refused", () => {
+    for (const [table, why] of [
+      [
+        "- {name: n, object: {}, expected: {allowed: true}}",
+        /^case "n": missing are \[expect.allowed\], unknown are \[expected\]$/,
+      ],
+      ["- {name: n, object: {}, expect: {allowed: true, kind: 1}}", /unknown are \[expect.kind\]$/],
+      ["- {name: n, object: {}, code: 1, expect: {allowed: true}}", /unknown are \[code\]$/],
+      ["- {name: n, oldObject: {}, expect: {allowed: true}}", /missing are \[object\]/],
+      ["- {name: n, operation: UPDATE, object: {}, expect: {allowed: true}}", /missing are \[oldObject\]/],
+      ["- {object: {}, expect: }", /missing are \[name,expect.allowed\]/],
+      ["- n", /unknown are \[0\]/],
+      ["cases: []", /is no list of cases$/],
+    ] as const) {
+      writeFileSync(file, table);
+      assert.throws(() => readCases(file), { message: why }, table);
+    }
   });
 
   test("a patch is applied as a library applies it, or not at all", () => {
@@ -230,6 +254,10 @@ suite("cases", () => {
       ["replace", "/a/length"],
       ["test", "/a"],
       ["remove", "/c~1~0/0"],
+      ["add", "/c~1~0/0"],
+      ["add", "/a/3"],
+      ["add", "/a/01"],
+      ["add", "/a/x"],
     ] as const) {
       assert.throws(() => patched(document, [{ op, path, value: 1 } as never]), /does not fit/, path);
     }

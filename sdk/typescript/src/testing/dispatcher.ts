@@ -78,7 +78,8 @@ export class FakeDispatcher implements AsyncDisposable {
     const offers = this.hooks.filter((offer) => offer.name === hook && (stage ?? offer.stage) === offer.stage);
     const [offer] = offers;
     if (!offer || offers.length > 1) {
-      throw new Error(`the host offers ${offers.length} hooks of the name ${hook}`);
+      const names = this.hooks.map(({ name, stage }) => `${name} (${stage})`).join(", ");
+      throw new Error(`the host offers ${offers.length} hooks of the name ${hook}, want one: it has ${names}`);
     }
     const callId = ++this.#lastId;
     const answer = deferred<WireVerdict>();

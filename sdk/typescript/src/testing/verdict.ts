@@ -78,17 +78,21 @@ export function patched(document: unknown, patch: readonly Operation[]): unknown
         break;
       case "test":
         if (!isDeepStrictEqual(valueAt(at), operation.value)) {
-          throw new Error(`the patch does not fit the object: ${JSON.stringify(operation)}`);
+          throw misfit(JSON.stringify(operation));
         }
     }
   }
   return holder.document;
 }
 
+function misfit(why: string): Error {
+  return new Error(`the patch does not fit the object: ${why}`);
+}
+
 function valueAt([parent, key]: Place): unknown {
   const exists = Array.isArray(parent) ? /^\d+$/.test(key) : typeof parent === "object" && parent !== null;
   if (!exists || !Object.hasOwn(parent as object, key)) {
-    throw new Error(`the patch does not fit the object: there is no ${JSON.stringify(key)}`);
+    throw misfit(`there is no ${JSON.stringify(key)}`);
   }
   return (parent as Record<string, unknown>)[key];
 }
@@ -105,9 +109,11 @@ function take(place: Place): unknown {
 }
 
 function put([parent, key]: Place, value: unknown): void {
-  if (Array.isArray(parent)) {
+  if (Array.isArray(parent) && (key === "-" || (/^(0|[1-9]\d*)$/.test(key) && Number(key) <= parent.length))) {
     parent.splice(key === "-" ? parent.length : Number(key), 0, value);
-  } else {
+  } else if (typeof parent === "object" && parent !== null && !Array.isArray(parent)) {
     (parent as Record<string, unknown>)[key] = value;
+  } else {
+    throw misfit(`there is no place for ${JSON.stringify(key)}`);
   }
 }
