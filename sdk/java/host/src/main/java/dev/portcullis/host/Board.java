@@ -2,7 +2,6 @@ package dev.portcullis.host;
 
 import dev.portcullis.host.v1.DispatcherDrain;
 import dev.portcullis.host.v1.HookState;
-import dev.portcullis.host.v1.State;
 import dev.portcullis.host.v1.Welcome;
 import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
@@ -130,7 +129,11 @@ final class Board implements SessionListener {
       Key key = new Key(id, List.copyOf(state.getClustersList()));
       Status.Hook next =
           new Status.Hook(
-              id.name(), id.stage(), key.clusters(), state.getState(), state.getMessage());
+              id.name(),
+              Stage.of(id.stage()),
+              key.clusters(),
+              Status.State.of(state.getState()),
+              state.getMessage());
       if (!state.getRevision().isEmpty()) {
         entry.revision = state.getRevision();
       }
@@ -138,7 +141,7 @@ final class Board implements SessionListener {
       if (put(logged, key, next)) {
         news.add(next);
       }
-      if (state.getState() == State.STATE_IN_ROTATION && waiting.remove(id) && waiting.isEmpty()) {
+      if (next.state() == Status.State.IN_ROTATION && waiting.remove(id) && waiting.isEmpty()) {
         ready.completeAsync(() -> null); // What the user does then may block.
       }
     }
@@ -158,16 +161,16 @@ final class Board implements SessionListener {
   private void log(String dispatcher, List<Status.Hook> news) {
     for (Status.Hook hook : news) {
       boolean useless =
-          hook.state() == State.STATE_UNKNOWN_HOOK || hook.state() == State.STATE_NOT_AUTHORIZED;
-      String state = hook.state().name().replaceFirst("^STATE_", "").toLowerCase(Locale.ROOT);
+          hook.state() == Status.State.UNKNOWN_HOOK || hook.state() == Status.State.NOT_AUTHORIZED;
       logger.log(
           useless ? Level.WARNING : Level.INFO,
           () ->
               String.format(
-                  "hook changed: hook=%s stage=%s state=%s dispatcher=%s clusters=%s message=\"%s\"",
+                  "hook changed: hook=%s stage=%s state=%s dispatcher=%s clusters=%s"
+                      + " message=\"%s\"",
                   hook.name(),
-                  HookId.stageName(hook.stage()),
-                  state,
+                  hook.stage().name().toLowerCase(Locale.ROOT),
+                  hook.state().name().toLowerCase(Locale.ROOT),
                   dispatcher,
                   hook.clusters(),
                   hook.message()));

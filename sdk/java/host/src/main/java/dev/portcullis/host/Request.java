@@ -10,7 +10,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
@@ -92,10 +91,10 @@ public final class Request {
   /**
    * The part of the write.
    *
-   * @return {@code initialize}, {@code mutate} or {@code validate}
+   * @return the stage of the hook
    */
-  public String stage() {
-    return HookId.stageName(hook.getStage());
+  public Stage stage() {
+    return Stage.of(hook.getStage());
   }
 
   /**
@@ -108,14 +107,12 @@ public final class Request {
   }
 
   /**
-   * Why the hook is asked; a handler without side effects need not care.
+   * Why the hook is asked.
    *
-   * @return {@code decide} or {@code unspecified}, the usual case; {@code shadow} if the verdict
-   *     decides nothing: a handler that logs or counts what it denies may want to leave that out;
-   *     {@code speculative} or {@code hedge} if the verdict may not count
+   * @return the mode of the call
    */
-  public String mode() {
-    return hook.getMode().name().replaceFirst("^MODE_", "").toLowerCase(Locale.ROOT);
+  public Mode mode() {
+    return Mode.of(hook.getMode());
   }
 
   /**

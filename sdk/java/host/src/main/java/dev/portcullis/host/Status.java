@@ -1,7 +1,5 @@
 package dev.portcullis.host;
 
-import dev.portcullis.admission.v1.Stage;
-import dev.portcullis.host.v1.State;
 import java.util.List;
 
 /**
@@ -39,4 +37,26 @@ public record Status(List<Session> sessions) {
    */
   public record Hook(
       String name, Stage stage, List<String> clusters, State state, String message) {}
+
+  /** How a hook stands with a dispatcher. */
+  public enum State {
+    /** A state that this SDK does not know. */
+    UNSPECIFIED,
+    /** No configuration holds a hook of this name and stage. */
+    UNKNOWN_HOOK,
+    /** No HookRoute grants the hook to the identity of the host. */
+    NOT_AUTHORIZED,
+    /** The hook waits for its first probe. */
+    PENDING,
+    /** The hook is asked for verdicts. */
+    IN_ROTATION,
+    /** The hook gets no new calls; those in flight finish. */
+    REMOVING,
+    /** The hook is gone. */
+    REMOVED;
+
+    static State of(dev.portcullis.host.v1.State state) {
+      return Names.same(values(), "STATE_", state);
+    }
+  }
 }

@@ -14,7 +14,6 @@ import java.io.IOException;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
-import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -145,7 +144,7 @@ record ScriptHandler(String hook, Control control) implements Handler {
     echo.put("configuration", request.configuration());
     echo.put("dry-run", Boolean.toString(request.dryRun()));
     echo.put("round", Integer.toString(request.round()));
-    echo.put("mode", "MODE_" + request.mode().toUpperCase(Locale.ROOT));
+    echo.put("mode", "MODE_" + request.mode());
     echo.put("object-sha256", digest(request.rawObject()));
     echo.put("old-object-sha256", digest(request.rawOldObject()));
     echo.put("remaining-ms", Long.toString(left));

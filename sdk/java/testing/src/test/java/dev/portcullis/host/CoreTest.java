@@ -146,6 +146,29 @@ class CoreTest {
     assertEquals(Long.MAX_VALUE, core.wake());
   }
 
+  @Test
+  void theValuesOfTheContractHaveTheirNames() {
+    for (Stage stage : HookId.STAGES) {
+      assertEquals(named(stage, "STAGE_"), dev.portcullis.host.Stage.of(stage).name());
+    }
+    assertEquals(
+        dev.portcullis.host.Stage.UNSPECIFIED,
+        dev.portcullis.host.Stage.of(Stage.STAGE_ADMIT)); // It is no stage of a hook.
+    for (var mode : dev.portcullis.host.v1.Mode.values()) {
+      assertEquals(named(mode, "MODE_"), Mode.of(mode).name());
+    }
+    for (var state : dev.portcullis.host.v1.State.values()) {
+      assertEquals(named(state, "STATE_"), Status.State.of(state).name());
+    }
+  }
+
+  /** The name that a value has in the SDK: one of a later contract is not known. */
+  private static String named(Enum<?> ofContract, String prefix) {
+    return ofContract.name().equals("UNRECOGNIZED")
+        ? "UNSPECIFIED"
+        : ofContract.name().substring(prefix.length());
+  }
+
   private static final HookId HOOK = new HookId("a", Stage.STAGE_VALIDATE);
 
   /** A session that was welcomed, with one hook. */

@@ -34,7 +34,8 @@ import org.junit.jupiter.api.Test;
 /** A host and a dispatcher over real sockets. */
 class HostTest {
   private static final String POD =
-      "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\", \"namespace\": \"b\"}}";
+      "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\", \"namespace\":"
+          + " \"b\"}}";
   private static final Duration LONG = Duration.ofSeconds(60);
 
   private final CountDownLatch called = new CountDownLatch(1);
@@ -317,7 +318,9 @@ class HostTest {
       mesh.accept().end(io.grpc.Status.UNAVAILABLE);
       FakeSession second = mesh.accept();
       assertTrue(second.ask("a", Requests.create(POD)).getResponse().getAllowed());
-      assertEquals(1, host.status().sessions().size());
+      assertEquals(
+          List.of(new Status.Hook("a", Stage.VALIDATE, List.of(), Status.State.IN_ROTATION, "")),
+          host.status().sessions().stream().flatMap(s -> s.hooks().stream()).toList());
     }
   }
 
@@ -482,7 +485,8 @@ class HostTest {
     assertEquals("UpdateOptions", request.options().path("kind").asText());
     assertEquals(
         "UPDATE b a", request.operation() + " " + request.namespace() + " " + request.name());
-    assertEquals("unspecified", request.mode());
+    assertEquals(Mode.UNSPECIFIED, request.mode());
+    assertEquals(Stage.UNSPECIFIED, request.stage());
     assertEquals(POD, new String(request.rawOldObject(), StandardCharsets.UTF_8));
     assertTrue(request.dryRun());
     assertEquals("", request.traceparent());

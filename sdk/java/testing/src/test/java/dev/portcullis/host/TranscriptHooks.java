@@ -5,7 +5,6 @@ import dev.portcullis.host.v1.Verdict;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -52,8 +51,7 @@ final class TranscriptHooks {
           Response.patch(request.admission().getObject().getRaw().toByteArray())
               .warnings("patched in round " + request.round());
       case "name-configuration" -> Response.allow().audit("configuration", request.configuration());
-      case "name-mode" ->
-          Response.allow().audit("mode", "MODE_" + request.mode().toUpperCase(Locale.ROOT));
+      case "name-mode" -> Response.allow().audit("mode", "MODE_" + request.mode());
       case "fail" -> throw new Exception("password is hunter2");
       case "fail-in-public" ->
           throw new IllegalStateException(
