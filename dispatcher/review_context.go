@@ -27,6 +27,8 @@ type reviewContext struct {
 	attributes *match.Attributes
 	revision   uint32 // of the object in attributes and views
 	views      []*chain.View
+	// unmatched are the policies of which it is not known whether they apply, and why; nil for nearly all reviews.
+	unmatched map[*match.Hook]error
 }
 
 var _ chain.Subject = (*reviewContext)(nil)
@@ -55,7 +57,14 @@ func (s *reviewContext) Match(h *match.Hook, o chain.Object) match.Decision {
 }
 
 func (s *reviewContext) matchHook(h *match.Hook, o chain.Object) match.Decision {
-	return h.ShouldCall(s.lookups, s.attributesOf(o))
+	d := h.ShouldCall(s.lookups, s.attributesOf(o))
+	if d.Unmatched != nil {
+		if s.unmatched == nil {
+			s.unmatched = map[*match.Hook]error{}
+		}
+		s.unmatched[h] = d.Unmatched
+	}
+	return d
 }
 
 // View implements [chain.Subject].

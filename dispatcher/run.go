@@ -187,7 +187,8 @@ func (x *run) startTogether(ctx context.Context, calls []chain.Start, start func
 	for len(calls) > 0 {
 		v, first := x.versionFor(calls[0]), calls[0].Hook
 		together, others := split(calls, func(c chain.Start) bool {
-			return c.Hook.Route.Stream != first.Route.Stream || c.Hook.Initializes() != first.Initializes() || x.versionFor(c) != v
+			return c.Hook.Route.Stream != first.Route.Stream || c.Hook.Initializes() != first.Initializes() ||
+				(c.Hook.Policy == nil) != (first.Policy == nil) || x.versionFor(c) != v
 		})
 		start(ctx, v, together)
 		calls = others
@@ -224,8 +225,11 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 	}
 	x.results.addCalls(len(calls))
 	backend := x.dispatcher.backendOf(calls[0].Hook)
-	if calls[0].Hook.Initializes() {
+	switch first := calls[0].Hook; {
+	case first.Initializes():
 		backend = initializers{x}
+	case first.Policy != nil:
+		backend = policies{&x.reviewContext, v.view}
 	}
 	cancel := backend.Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {

@@ -183,7 +183,8 @@ func (s *shadowCall) run(ctx context.Context) {
 // may look things up in the cluster. After a panic the call ends at its deadline.
 func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (skipped bool) {
 	defer s.dispatcher.recoverShadow(ctx, s.request)
-	version, decision, err := s.convert(ctx)
+	var reviewContext reviewContext
+	version, decision, err := s.convert(ctx, &reviewContext)
 	if err != nil || !decision.Match {
 		s.skipCall(ctx, decision, err)
 		return true
@@ -191,7 +192,11 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	if s.Hook.Route.Stream && version.body.Len() == 0 {
 		version.body = wire.EncodeBody(version.message, trace.SpanContextFromContext(ctx))
 	}
-	s.cancel = s.dispatcher.backendOf(s.Hook).Start(ctx, &review.CallSet{
+	backend := s.dispatcher.backendOf(s.Hook)
+	if s.Hook.Policy != nil {
+		backend = policies{&reviewContext, version.view}
+	}
+	s.cancel = backend.Start(ctx, &review.CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
 	}, func(_ int, r review.Result) {
 		select {
@@ -224,8 +229,7 @@ func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult)
 
 // convert matches the hook and returns the request in the version that it takes. It has a review context of its own: another goroutine owns the
 // context of the review.
-func (s *shadowCall) convert(ctx context.Context) (*versionedRequest, match.Decision, error) {
-	var reviewContext reviewContext
+func (s *shadowCall) convert(ctx context.Context, reviewContext *reviewContext) (*versionedRequest, match.Decision, error) {
 	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request), nil)
 	decision := reviewContext.matchHook(s.Hook, s.Object)
 	switch {

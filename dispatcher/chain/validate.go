@@ -8,17 +8,18 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// Validate runs validating hooks. All are matched first, and a matching error refuses the review before any call (SEMANTICS
-// C2); then all are called concurrently. Denials are folded before failures, each in the order of the hooks. After the first
+// Validate runs validating policies and then, if none denies, validating hooks, as the plugins of kube-apiserver do. All hooks of a group are matched
+// first, and a matching error refuses the review before any call (SEMANTICS C2); then all are called concurrently. Denials are folded before failures, each in the order of the hooks. After the first
 // denial the calls of hooks without side effects are cancelled (docs/deviations.md), unless a called hook has
 // Route.AllDenials: then the answer waits for all calls and names all denials.
 type Validate struct {
 	machine
 	outstanding int // started calls without a result
-	started     bool
+	next        int // index into Hooks of the next group
 	denied      bool
 	allDenials  bool // a called hook has Route.AllDenials
 }
@@ -36,7 +37,7 @@ func (v *Validate) Next(now time.Time) ([]Start, []int) {
 	if v.done {
 		return nil, nil
 	}
-	if !v.started {
+	for !v.done && v.moreToStart() {
 		v.startCalls(now)
 	}
 	for _, c := range v.calls {
@@ -48,21 +49,36 @@ func (v *Validate) Next(now time.Time) ([]Start, []int) {
 	if v.denied && !v.allDenials {
 		v.cancelUndeciding()
 	}
-	if !v.done && v.outstanding == 0 {
+	if !v.done && v.outstanding == 0 && !v.moreToStart() {
 		v.fold()
 	}
 	return v.toStart, v.cancel
 }
 
+// moreToStart reports whether the hooks behind the policies are still to be called.
+func (v *Validate) moreToStart() bool {
+	return v.outstanding == 0 && !v.denied && v.next < len(v.options.Hooks)
+}
+
+// nextGroup returns the policies, and then the other hooks.
+func (v *Validate) nextGroup() []*match.Hook {
+	rest := v.options.Hooks[v.next:]
+	n := slices.IndexFunc(rest, func(h *match.Hook) bool { return h.Policy == nil })
+	if n <= 0 {
+		n = len(rest)
+	}
+	v.next += n
+	return rest[:n]
+}
+
 func (v *Validate) startCalls(now time.Time) {
-	v.started = true
-	object := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}
-	if refused := v.matchHooks(object); refused != nil {
+	object, first := Object{Raw: v.options.Request.Admission.GetObject().GetRaw()}, len(v.calls)
+	if refused := v.matchHooks(v.nextGroup(), object); refused != nil {
 		v.fail(refused)
 		return
 	}
-	now = v.options.timeNow(now)
-	for _, c := range v.calls {
+	now, v.allDenials = v.options.timeNow(now), false
+	for _, c := range v.calls[first:] {
 		switch {
 		case c.Mode == review.Shadow:
 			v.startShadow(c, object, now)
@@ -80,27 +96,26 @@ func (v *Validate) startCalls(now time.Time) {
 	}
 }
 
-// matchHooks matches all candidates. It returns the status that refuses the review: for a matching error, an object that
+// matchHooks matches the candidates of a group. It returns the status that refuses the review: for a matching error, an object that
 // cannot be converted, or a dry run that would reach a hook with side effects.
-func (v *Validate) matchHooks(object Object) (refused *admissionv1.Status) {
-	calls := make([]call, len(v.options.Hooks))
-	v.calls = make([]*call, 0, len(calls))
-	v.toStart = make([]Start, 0, len(calls))
-	for i, h := range v.options.Hooks {
+func (v *Validate) matchHooks(group []*match.Hook, object Object) (refused *admissionv1.Status) {
+	first, calls := len(v.calls), make([]call, len(group))
+	v.calls, v.toStart = slices.Grow(v.calls, len(group)), slices.Grow(v.toStart, len(group))
+	for i, h := range group {
 		c := &calls[i]
 		v.calls = append(v.calls, c)
 		if h.Route.Shadow {
 			*c = *newShadowCall(&v.options, h, object)
-			c.ID = i
+			c.ID = first + i
 			continue
 		}
-		c.ID, c.Hook = i, h
+		c.ID, c.Hook = first+i, h
 		c.convert(&v.options, object, c.match(&v.options, object))
 		if c.refused != nil {
 			return c.refused
 		}
 	}
-	for _, c := range v.calls {
+	for _, c := range v.calls[first:] {
 		if status := refuseDryRun(c.Hook, v.options.Request.Admission); c.state != skipped && c.Mode != review.Shadow && status != nil {
 			return c.refuse(status)
 		}
@@ -135,8 +150,11 @@ func (v *Validate) cancelUndeciding() {
 	}
 }
 
-// fold makes the answer once all calls have ended or are cancelled.
+// fold makes the answer once all calls have ended or are cancelled. Hooks that a denial of a policy left out have calls that were not made.
 func (v *Validate) fold() {
+	for _, h := range v.options.Hooks[v.next:] {
+		v.calls = append(v.calls, &call{Call: review.Call{ID: len(v.calls), Hook: h}})
+	}
 	var denied []*call
 	var failed *call
 	for _, c := range v.calls {

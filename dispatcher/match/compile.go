@@ -68,12 +68,13 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 	}, c.findings
 }
 
-// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1), initializers before all others. Of one name,
+// ordered are the objects in the order in which Kubernetes calls their hooks (SEMANTICS C1), initializers before all others, and policies before
+// webhooks, as the plugins of kube-apiserver are ordered (AllOrderedPlugins of k8s.io/kubernetes/pkg/kubeapiserver/options). Of one name,
 // those for all clusters come first. The order of the input decides nothing.
 func ordered(objects []Object) []Object {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b Object) int {
-		return cmp.Or(cmp.Compare(b.initializers(), a.initializers()), cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
+		return cmp.Or(cmp.Compare(b.initializers(), a.initializers()), cmp.Compare(b.policies(), a.policies()), cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
 			cmp.Compare(a.key().stage, b.key().stage), cmp.Compare(a.Source, b.Source))
 	})
 	return objects

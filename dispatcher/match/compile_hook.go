@@ -15,23 +15,28 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		ID: HookID{
 			Scope: o.Scope, Stage: w.stage, Configuration: o.key().name, Name: w.Name, Index: w.index,
 		},
-		FailurePolicy:  value(w.FailurePolicy, admissionregistrationv1.Fail),
-		Timeout:        timeout(w.TimeoutSeconds),
-		SideEffects:    value(w.SideEffects, ""),
-		MatchPolicy:    value(w.MatchPolicy, admissionregistrationv1.Exact),
+		FailurePolicy: value(w.FailurePolicy, admissionregistrationv1.Fail),
+		Timeout:       timeout(w.TimeoutSeconds),
+		SideEffects:   value(w.SideEffects, ""),
+		Criteria: Criteria{
+			MatchPolicy: value(w.MatchPolicy, admissionregistrationv1.Exact), owner: fmt.Sprintf("hook %q", w.Name), rules: w.Rules,
+		},
+		Policy:         o.Policy,
 		Reinvocation:   value(w.reinvocation, admissionregistrationv1.NeverReinvocationPolicy),
 		ClientConfig:   w.ClientConfig,
 		ReviewVersions: w.AdmissionReviewVersions,
-		rules:          w.Rules,
 		position:       i,
 	}
 	at := func(s Severity, code, field, message string) {
-		c.report(o, s, code, fmt.Sprintf(" webhooks[%d]%s", i, field), message)
+		c.findings = append(c.findings, Finding{Severity: s, Code: code, Source: o.Source, Path: h.Path(field), Message: message})
 	}
 	c.route(h, at)
 	h.Pending = h.Route.Stream && !h.Route.Immediate && slices.Contains(o.Pending, h.ID.Name)
 	if h.Route.Shadow {
 		h.markShadowed()
+	}
+	if o.Policy != nil {
+		h.Criteria = *NewCriteria(fmt.Sprintf("policy %q", w.Name), o.Policy.Constraints())
 	}
 	c.selectors(h, w, at)
 	if len(w.MatchConditions) > 0 {
@@ -61,6 +66,8 @@ func (c *compiler) route(h *Hook, report report) {
 	case h.Initializes():
 		// Two hosts never take the same object, and nothing is made of it that does not count.
 		h.Route.Speculate, h.Route.Hedge, h.Route.AllDenials = false, Hedge{}, false
+	case h.Policy != nil: // Kubernetes calls nobody for it, and all of its denials are known at once
+		h.Route = Route{Clusters: h.Route.Clusters, Shadow: h.Route.Shadow, AllDenials: true}
 	case h.ClientConfig.URL == nil && h.ClientConfig.Service == nil:
 		h.Route.Stream = true
 	}

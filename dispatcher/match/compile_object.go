@@ -2,13 +2,14 @@ package match
 
 import (
 	"errors"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Object is one webhook configuration: either Validating or Mutating is set.
+// Object is one webhook configuration or one policy: exactly one of Validating, Mutating and Policy is set.
 type Object struct {
 	// Scope is the cluster that the configuration is for; empty for all clusters.
 	Scope string
@@ -25,6 +26,8 @@ type Object struct {
 	Validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	// Mutating holds mutating hooks, or initializers.
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+	// Policy is a policy with its bindings. Digest stands for all of them.
+	Policy Policy
 	// Initializes is true if Mutating is an InitializerConfiguration, which holds initializers.
 	Initializes bool
 }
@@ -40,6 +43,8 @@ type objectKey struct {
 func (k objectKey) String() string {
 	kind := "ValidatingWebhookConfiguration/"
 	switch {
+	case strings.Contains(k.name, "/"):
+		kind = "" // Policy.ID has it
 	case k.stage == admissionv1.Stage_STAGE_INITIALIZE:
 		kind = "InitializerConfiguration/"
 	case k.stage == admissionv1.Stage_STAGE_MUTATE:
@@ -53,6 +58,8 @@ func (k objectKey) String() string {
 
 func (o Object) key() objectKey {
 	switch {
+	case o.Policy != nil:
+		return objectKey{o.Scope, o.Policy.Stage(), o.Policy.ID()}
 	case o.Mutating != nil && o.Initializes:
 		return objectKey{o.Scope, admissionv1.Stage_STAGE_INITIALIZE, o.Mutating.Name}
 	case o.Mutating != nil:
@@ -64,8 +71,14 @@ func (o Object) key() objectKey {
 }
 
 func (o Object) check() error {
-	if (o.Mutating == nil) == (o.Validating == nil) {
-		return errors.New("the object must be either a validating or a mutating configuration")
+	set := 0
+	for _, isSet := range [...]bool{o.Mutating != nil, o.Validating != nil, o.Policy != nil} {
+		if isSet {
+			set++
+		}
+	}
+	if set != 1 {
+		return errors.New("the object must be a validating configuration, a mutating configuration or a policy")
 	}
 	return nil
 }
@@ -81,6 +94,9 @@ type webhook struct {
 
 func (o Object) webhooks() []webhook {
 	var all []webhook
+	if o.Policy != nil {
+		return []webhook{webhookOf(o.Policy)}
+	}
 	if o.Validating != nil {
 		for _, w := range o.Validating.Webhooks {
 			all = append(all, webhook{ValidatingWebhook: w, stage: admissionv1.Stage_STAGE_VALIDATE})

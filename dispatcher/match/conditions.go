@@ -140,7 +140,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if h.conditions == nil {
 		return Decision{Match: true, As: as}
 	}
-	input, err := h.conditions.input(ctx, a, a.seenKind(as))
+	input, err := a.versioned(ctx, a.seenKind(as), h.conditions.requestOnly)
 	if err != nil {
 		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
@@ -156,15 +156,14 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	return Decision{Match: true, As: as}
 }
 
-// input is the request in the types of k8s.io/apiserver, with its objects in a version of their kind if a condition reads
-// them. All else is as the client asked for it (NewVersionedAttributes of k8s.io/apiserver/pkg/admission).
-func (c *conditions) input(ctx context.Context, a *Attributes, kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
+// versioned is Versioned in a version of the kind of the objects; without them if only the request is read.
+func (a *Attributes) versioned(ctx context.Context, kind schema.GroupVersionKind, requestOnly bool) (*admission.VersionedAttributes, error) {
 	attributes, err := a.record.get(a.request)
 	if err != nil {
 		return nil, err
 	}
 	input := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
-	if c.requestOnly {
+	if requestOnly {
 		return input, nil
 	}
 	if input.VersionedObject, err = a.object.decodedIn(ctx, a.request, kind); err != nil {

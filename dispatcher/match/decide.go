@@ -17,6 +17,8 @@ const (
 	SkipNamespaceSelector = "namespaceSelector"
 	// SkipObjectSelector: objectSelector matches neither the object nor the old one.
 	SkipObjectSelector = "objectSelector"
+	// SkipExcluded: an excludeResourceRule of a policy covers the request.
+	SkipExcluded = "excludeResourceRules"
 	// SkipConditions: a matchCondition is false, or failed to evaluate for a hook with failurePolicy Ignore or a request that always
 	// fails open.
 	SkipConditions = "matchConditions"
@@ -52,6 +54,8 @@ type Decision struct {
 	Skip string
 	// Err refuses the whole review with its status, whatever the failure policy (SEMANTICS C12).
 	Err *apierrors.StatusError
+	// Unmatched is why it is not known whether a policy applies: with Match, the policy gives its verdict about that ([Policy]).
+	Unmatched error
 
 	condition string // the matchCondition that is false, when Skip is SkipConditions
 }
@@ -69,6 +73,9 @@ func (h *Hook) ShouldCall(ctx context.Context, a *Attributes) Decision {
 // Matches is ShouldCall of a hook that is not pending, or will not be.
 func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 	d := h.MatchesWithoutConditions(ctx, a)
+	if d.Err != nil && h.Policy != nil {
+		return Decision{Match: true, Unmatched: d.Err}
+	}
 	if !d.Match {
 		return d
 	}
@@ -81,24 +88,9 @@ func (h *Hook) Matches(ctx context.Context, a *Attributes) Decision {
 // MatchesWithoutConditions is Matches by selectors and rules alone: matchConditions are the mesh's own, and the entries of a cluster do not
 // have them.
 func (h *Hook) MatchesWithoutConditions(ctx context.Context, a *Attributes) Decision {
-	inNamespace, nsErr := h.matchNamespace(ctx, a)
-	if !inNamespace && nsErr == nil {
-		return Decision{Skip: SkipNamespaceSelector}
-	}
-	selected, objErr := h.matchObject(a)
-	if !selected && objErr == nil {
-		return Decision{Skip: SkipObjectSelector}
-	}
-	equivalent, covered, err := h.covers(a.request)
-	switch {
-	case err != nil:
-		return Decision{Err: err}
-	case !covered:
-		return Decision{Skip: SkipRules}
-	case nsErr != nil:
-		return Decision{Err: nsErr}
-	case objErr != nil:
-		return Decision{Err: objErr}
+	equivalent, skip, err := h.Match(ctx, a)
+	if err != nil || skip != "" {
+		return Decision{Skip: skip, Err: err}
 	}
 	as, err := h.sees(ctx, a, equivalent)
 	if err != nil {

@@ -91,7 +91,7 @@ func (h *Hook) explainRules(a *Attributes) string {
 			fmt.Fprintf(&text, ", and %d more", len(h.rules)-i)
 			break
 		}
-		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, mismatch(&h.rules[i], a.request, a.requested.Resource))
+		fmt.Fprintf(&text, "; rules[%d] does not by its %s", i, h.mismatch(i, a.request, a.requested.Resource))
 	}
 	if asked := a.requested.Resource; NamedOnly(asked.Group, asked.Resource) {
 		fmt.Fprintf(&text, "; wildcards do not cover %s, a rule has to name it", asked.Resource)

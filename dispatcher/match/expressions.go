@@ -57,6 +57,17 @@ func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bo
 	return compiled, true
 }
 
+// Check returns why an expression may not be compiled, beside its errors: its regular expressions take more than MaxRepeated. An expression that cannot
+// be parsed has no such fault.
+func (e *Expressions) Check(expression string) error {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if parsed := e.requestOnly.parse(expression); parsed != nil {
+		return checkRegexes(parsed)
+	}
+	return nil
+}
+
 // Err is the error of the expression; nil when it compiles.
 func (x *Expression) Err() *apiservercel.Error { return x.result.Error }
 

@@ -20,9 +20,9 @@ type HookID struct {
 	Scope string
 	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
 	Stage admissionv1.Stage
-	// Configuration is metadata.name of the configuration.
+	// Configuration is metadata.name of the configuration; of a policy KIND/NAME.
 	Configuration string
-	// Name is webhooks[].name. Names are not unique within a configuration.
+	// Name is webhooks[].name, or the name of the policy. Names are not unique within a configuration.
 	Name string
 	// Index counts earlier hooks of the same name in the same configuration: 0 unless a name is used twice
 	// (SEMANTICS C1). It is not the position, so that a hook keeps its identity when another is put before it.
@@ -79,6 +79,8 @@ type Hedge struct {
 // Hook is one compiled webhook of a configuration. It is immutable and may be read from any goroutine; its slices and
 // pointers are never written. Snapshots in which it is the same, at the same place, share it.
 type Hook struct {
+	Criteria
+
 	// ID identifies the hook.
 	ID HookID
 	// FailurePolicy decides the effect of a failed call; Fail when the configuration does not say, and Ignore in shadow, whatever it says.
@@ -87,8 +89,6 @@ type Hook struct {
 	Timeout time.Duration
 	// SideEffects is the declaration of the hook; empty without one, which fails calls of dry runs (SEMANTICS C28).
 	SideEffects admissionregistrationv1.SideEffectClass
-	// MatchPolicy is Exact when the configuration does not say, as kube-apiserver reads an absent one.
-	MatchPolicy admissionregistrationv1.MatchPolicyType
 	// Reinvocation is Never when the configuration does not say, for validating hooks, and for those in shadow.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
 	// Route is how the hook is called.
@@ -102,16 +102,15 @@ type Hook struct {
 	ClientConfig admissionregistrationv1.WebhookClientConfig
 	// Batch is the same number for initializers that act at the same time, which are next to each other; 0 for a hook that acts alone.
 	Batch int
+	// Policy judges the requests of the hook in this process; nil for a hook that is called.
+	Policy Policy
 	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
 	ReviewVersions []string
 
-	ordinal           int // position in Snapshot.Hooks
-	position          int // in its configuration
-	rules             []admissionregistrationv1.RuleWithOperations
-	namespaceSelector selector
-	objectSelector    selector
-	conditions        *conditions // nil without conditions
-	fingerprint       fingerprint
+	ordinal     int         // position in Snapshot.Hooks
+	position    int         // in its configuration
+	conditions  *conditions // nil without conditions
+	fingerprint fingerprint
 }
 
 // Rules are webhooks[].rules, as written. The caller must not change them.
@@ -132,8 +131,11 @@ func (h *Hook) MatchConditions() []admissionregistrationv1.MatchCondition {
 }
 
 // Path names a field of the hook as findings do, for example
-// "ValidatingWebhookConfiguration/imagepolicy webhooks[0].rules"; field begins with a dot, or is empty.
+// "ValidatingWebhookConfiguration/imagepolicy webhooks[0].rules". A policy has its own paths. field begins with a dot, or is empty.
 func (h *Hook) Path(field string) string {
+	if h.Policy != nil {
+		return fmt.Sprintf("%s spec%s", objectKey{h.ID.Scope, h.ID.Stage, h.ID.Configuration}, policyField(field))
+	}
 	return fmt.Sprintf("%s webhooks[%d]%s", objectKey{h.ID.Scope, h.ID.Stage, h.ID.Configuration}, h.position, field)
 }
 

@@ -43,19 +43,19 @@ func Combinations(rules []admissionregistrationv1.RuleWithOperations) int {
 // covers reports whether the rules of the hook cover the request, and as which resource. That is the requested resource if any rule names it. Else,
 // with matchPolicy Equivalent, the first rule that names an equivalent decides, and the first equivalent that it names counts (ShouldCallHook;
 // SEMANTICS C13). The error refuses a review that reaches the hook by a resource of unknown kind, or may reach it by equivalents that are not known.
-func (h *Hook) covers(r *request) (equivalent *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
-	if h.coversResource(r, r.requested.Resource) {
+func (c *Criteria) covers(r *request) (equivalent *conversion.ResourceKind, ok bool, err *apierrors.StatusError) {
+	if c.coversResource(r, r.requested.Resource) {
 		return r.requested, true, nil
 	}
-	if h.MatchPolicy != admissionregistrationv1.Equivalent {
+	if c.MatchPolicy != admissionregistrationv1.Equivalent {
 		return nil, false, nil
 	}
 	equivalents, unknown := r.versions()
-	if unknown != nil && h.mayCover(r) {
+	if unknown != nil && c.mayCover(r) {
 		return nil, false, apierrors.NewInternalError(fmt.Errorf(
-			"hook %q has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", h.ID.Name, r.requested.Resource, unknown))
+			"%s has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", c.owner, r.requested.Resource, unknown))
 	}
-	if equivalent = h.equivalent(r, equivalents); equivalent == nil {
+	if equivalent = c.equivalent(r, equivalents); equivalent == nil {
 		return nil, false, nil
 	}
 	if equivalent.Kind.Empty() {
@@ -65,10 +65,10 @@ func (h *Hook) covers(r *request) (equivalent *conversion.ResourceKind, ok bool,
 }
 
 // equivalent is the version by which the rules cover the request: earlier rules first, then earlier equivalents; nil for none.
-func (h *Hook) equivalent(r *request, equivalents []conversion.ResourceKind) *conversion.ResourceKind {
-	for i := range h.rules {
+func (c *Criteria) equivalent(r *request, equivalents []conversion.ResourceKind) *conversion.ResourceKind {
+	for i := range c.rules {
 		for j := range equivalents {
-			if equivalents[j].Resource != r.requested.Resource && mismatch(&h.rules[i], r, equivalents[j].Resource) == "" {
+			if equivalents[j].Resource != r.requested.Resource && c.mismatch(i, r, equivalents[j].Resource) == "" {
 				return &equivalents[j]
 			}
 		}
@@ -78,17 +78,17 @@ func (h *Hook) equivalent(r *request, equivalents []conversion.ResourceKind) *co
 
 // mayCover reports whether the rules could cover an equivalent of the resource. Equivalents have one name, in whatever
 // group and version: Kubernetes makes no others.
-func (h *Hook) mayCover(r *request) bool {
+func (c *Criteria) mayCover(r *request) bool {
 	every := []string{wildcard}
-	return slices.ContainsFunc(h.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+	return slices.ContainsFunc(c.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
 		rule.APIGroups, rule.APIVersions, rule.Scope = every, every, nil
 		return mismatch(&rule, r, r.requested.Resource) == ""
 	})
 }
 
-func (h *Hook) coversResource(r *request, resource schema.GroupVersionResource) bool {
-	for i := range h.rules {
-		if mismatch(&h.rules[i], r, resource) == "" {
+func (c *Criteria) coversResource(r *request, resource schema.GroupVersionResource) bool {
+	for i := range c.rules {
+		if c.mismatch(i, r, resource) == "" {
 			return true
 		}
 	}

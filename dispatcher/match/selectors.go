@@ -54,25 +54,25 @@ func (c *compiler) selectors(h *Hook, w *webhook, report report) {
 
 // matchNamespace is MatchNamespaceSelector of k8s.io/apiserver's predicates/namespace (SEMANTICS C16), but that a selector by
 // name alone is matched with the name in the request: the API server keeps the label on every namespace (docs/deviations.md, D12).
-func (h *Hook) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
+func (c *Criteria) matchNamespace(ctx context.Context, a *Attributes) (bool, *apierrors.StatusError) {
 	isNamespace := a.requested.Resource.Resource == "namespaces"
 	if a.req.GetNamespace() == "" && !isNamespace {
 		return true, nil
 	}
-	if err := h.namespaceSelector.err; err != nil {
+	if err := c.namespaceSelector.err; err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if h.namespaceSelector.Empty() {
+	if c.namespaceSelector.Empty() {
 		return true, nil
 	}
-	if h.namespaceSelector.byName && !isNamespace {
-		return h.namespaceSelector.Matches((*nameLabel)(a.request)), nil
+	if c.namespaceSelector.byName && !isNamespace {
+		return c.namespaceSelector.Matches((*nameLabel)(a.request)), nil
 	}
 	set, err := a.namespaceLabels(ctx)
 	if err != nil {
 		return false, namespaceError(err)
 	}
-	return h.namespaceSelector.Matches(set), nil
+	return c.namespaceSelector.Matches(set), nil
 }
 
 // nameLabel is the label in which the namespace of a request has its name, and no other.
@@ -95,11 +95,11 @@ func (n *nameLabel) Get(label string) string {
 }
 
 // matchObject is MatchObjectSelector of k8s.io/apiserver's predicates/object (SEMANTICS C17): the object or the old object has to match.
-func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
-	if err := h.objectSelector.err; err != nil {
+func (c *Criteria) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
+	if err := c.objectSelector.err; err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if h.objectSelector.Empty() {
+	if c.objectSelector.Empty() {
 		return true, nil
 	}
 	for _, o := range a.selectableObjects() {
@@ -107,7 +107,7 @@ func (h *Hook) matchObject(a *Attributes) (bool, *apierrors.StatusError) {
 		if err != nil {
 			return false, cmp.Or(memoryStatus(err), apierrors.NewBadRequest(err.Error()))
 		}
-		if ok && h.objectSelector.Matches(set) {
+		if ok && c.objectSelector.Matches(set) {
 			return true, nil
 		}
 	}

@@ -39,7 +39,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		case o.Cluster != nil:
 			problems = append(problems, withoutCallers(o)...)
 			in.Bypasses[o.Name] = bypass(o.Cluster.Spec.Bypass)
-		case o.Role != nil:
+		case o.Role != nil, o.Policy != nil, o.Binding != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
 				Source: o.Origin(), Digest: o.Digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.Conditions,
@@ -47,6 +47,8 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 			})
 		}
 	}
+	policies, alone := boundPolicies(objects)
+	in.Objects, problems = append(in.Objects, policies...), append(problems, alone...)
 	snapshot, findings := match.Compile(in)
 	return snapshot, append(problems, ProblemsOf(findings, objects)...).Sorted()
 }

@@ -34,6 +34,9 @@ func (d *document) conditions(o *Object) (ok bool) {
 	if cost.Conditions == 0 {
 		return true
 	}
+	if o.Policy != nil {
+		return d.compilePolicy(o)
+	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true
 	for i, w := range written {
 		path := field.NewPath("webhooks").Index(i).Child("matchConditions")

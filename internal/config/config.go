@@ -22,6 +22,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
@@ -46,6 +47,9 @@ func (k Key) String() string { return k.Kind + "/" + k.Name }
 // KeyOf returns the key of the configuration of a hook.
 func KeyOf(h *match.Hook) Key {
 	switch {
+	case h.Policy != nil:
+		kind, name, _ := strings.Cut(h.ID.Configuration, "/")
+		return Key{Kind: kind, Name: name}
 	case h.ID.Stage == admissionv1.Stage_STAGE_MUTATE:
 		return Key{Kind: mutatingKind, Name: h.ID.Configuration}
 	case h.Initializes():
@@ -54,7 +58,7 @@ func KeyOf(h *match.Hook) Key {
 	return Key{Kind: validatingKind, Name: h.ID.Configuration}
 }
 
-// Object is one document that was read, defaulted and found valid. Exactly one pointer is set. It is immutable.
+// Object is one document that was read, defaulted and found valid. Exactly one pointer to a document is set. It is immutable.
 type Object struct {
 	Key
 	// APIVersion is the version that the document is written in, for example admissionregistration.k8s.io/v1beta1.
@@ -72,6 +76,11 @@ type Object struct {
 	// Mutating is a MutatingWebhookConfiguration with the defaults of its version, or an InitializerConfiguration as the mutating webhooks
 	// that say the same (Initializes).
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
+	// Policy is a ValidatingAdmissionPolicy with the defaults of its version, and Definition is the same compiled.
+	Policy     *admissionregistrationv1.ValidatingAdmissionPolicy
+	Definition *policy.Definition
+	// Binding is a ValidatingAdmissionPolicyBinding with the defaults of its version.
+	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	// Route is a HookRoute.
 	Route *kinds.HookRoute
 	// Cluster is a Cluster.
@@ -97,7 +106,7 @@ type Object struct {
 	Manifest []byte
 
 	hookLines []int          // in File, of each webhook
-	specLines map[string]int // in File, of each field in the spec of a route
+	specLines map[string]int // in File, of each field in the spec of a route or a policy
 }
 
 // LineOf is the line of the webhook, or of the field in the spec, that a path leads into, else the first of the document.
@@ -181,6 +190,10 @@ func (o *Object) Content() any {
 		return o.Route
 	case o.Role != nil:
 		return o.Role
+	case o.Policy != nil:
+		return o.Policy
+	case o.Binding != nil:
+		return o.Binding
 	}
 	return o.Cluster
 }

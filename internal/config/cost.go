@@ -101,6 +101,14 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
+	if o.Policy != nil {
+		for _, x := range expressionsOf(o.Policy) {
+			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.text)
+		}
+	}
+	if o.Binding != nil && o.Binding.Spec.MatchResources != nil {
+		c.Combinations = match.Combinations(rulesOf(o.Binding.Spec.MatchResources))
+	}
 	for _, w := range o.Webhooks() {
 		c.Conditions += len(w.MatchConditions)
 		for i := range w.MatchConditions {
@@ -119,9 +127,11 @@ type Webhook struct {
 	MatchConditions []admissionregistrationv1.MatchCondition
 }
 
-// Webhooks returns the webhooks of a configuration; none of another object. Their lists must not be changed.
+// Webhooks returns the webhooks of a configuration, and a policy as a webhook without matchConditions; none of another object. Their lists must not be changed.
 func (o *Object) Webhooks() (all []Webhook) {
 	switch {
+	case o.Policy != nil:
+		all = append(all, Webhook{Name: o.Name, Rules: rulesOf(o.Policy.Spec.MatchConstraints), FailurePolicy: o.Policy.Spec.FailurePolicy})
 	case o.Validating != nil:
 		for i := range o.Validating.Webhooks {
 			w := &o.Validating.Webhooks[i]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 )
 
 // Limits of files and documents. A file or document past one is a problem like any other: its last good version stays.
@@ -32,12 +33,13 @@ const (
 type Decoder struct {
 	validator   Validator
 	expressions *match.Expressions
+	policies    *policy.Compiler
 	unstaged    bool // WithoutStaging
 }
 
 // NewDecoder returns a decoder that has read nothing yet. It refuses every webhook configuration if the validator is nil.
 func NewDecoder(v Validator) *Decoder {
-	return &Decoder{validator: v, expressions: match.NewExpressions()}
+	return &Decoder{validator: v, expressions: match.NewExpressions(), policies: policy.NewCompiler()}
 }
 
 // WithoutStaging makes the decoder of a dispatcher without an etcd: it refuses initializers, since nowhere could objects be staged for them. It
@@ -60,7 +62,7 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 
 // DecodeWithin is Decode for a file that shares a budget with others; nil for a file without one.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, unstaged: d.unstaged, budget: b}
+	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, policies: d.policies, unstaged: d.unstaged, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
@@ -70,6 +72,7 @@ type fileReader struct {
 	file        string
 	validator   Validator
 	expressions *match.Expressions
+	policies    *policy.Compiler
 	unstaged    bool    // initializers are refused
 	budget      *Budget // nil for none
 	count       int     // documents so far

@@ -16,7 +16,8 @@ import (
 
 // readKinds are the kinds that are read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
-	admissionregistrationV1 + " and v1beta1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
+	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + " and " + validatingBindingKind + " of " +
+	admissionregistrationV1 + ", v1beta1 and v1alpha1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
 	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind +
 	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
 	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
@@ -48,6 +49,12 @@ func (d *document) read(h head) {
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
 	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
 		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
+	case admissionregistrationV1 + " " + validatingPolicyKind, admissionregistrationV1beta1 + " " + validatingPolicyKind,
+		admissionregistrationV1alpha1 + " " + validatingPolicyKind:
+		o.Policy, ok = readThrough(d, readPolicy)
+	case admissionregistrationV1 + " " + validatingBindingKind, admissionregistrationV1beta1 + " " + validatingBindingKind,
+		admissionregistrationV1alpha1 + " " + validatingBindingKind:
+		o.Binding, ok = readThrough(d, readBinding)
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -70,8 +77,10 @@ func (d *document) read(h head) {
 		d.fault(CodeInternal, "", err.Error())
 		return
 	}
-	o.hookLines = d.hookLines(&o)
-	if o.Route != nil {
+	if o.Policy == nil {
+		o.hookLines = d.hookLines(&o)
+	}
+	if o.Route != nil || o.Policy != nil || o.Binding != nil {
 		o.specLines = d.fieldLines(d.prefix + "spec")
 	}
 	d.objects = append(d.objects, o)
@@ -138,7 +147,8 @@ func (h head) item() head {
 	switch h.APIVersion + " " + kind {
 	case admissionregistrationV1 + " " + validatingKind, admissionregistrationV1 + " " + mutatingKind,
 		admissionregistrationV1beta1 + " " + validatingKind, admissionregistrationV1beta1 + " " + mutatingKind,
-		admissionregistrationV1alpha1 + " " + externalHooksKind, admissionregistrationV1alpha1 + " " + kinds.InitializersKind:
+		admissionregistrationV1alpha1 + " " + externalHooksKind, admissionregistrationV1alpha1 + " " + kinds.InitializersKind,
+		admissionregistrationV1 + " " + validatingPolicyKind, admissionregistrationV1 + " " + validatingBindingKind:
 		if kind != h.Kind {
 			return head{APIVersion: h.APIVersion, Kind: kind}
 		}
@@ -154,7 +164,7 @@ func unread(h head) string {
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
 	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
-	webhooks := []string{validatingKind, mutatingKind}
+	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind}
 	for _, version := range []struct {
 		name  string
 		kinds []string

@@ -9,8 +9,8 @@ import (
 // Validator has the rules of Kubernetes about webhook configurations; package apiserver has the original. It is an interface because the
 // original links k8s.io/kubernetes, which doubles the time and memory to link a test. It is called concurrently.
 //
-// A configuration is a pointer to a ValidatingWebhookConfiguration or a MutatingWebhookConfiguration of v1 that has its defaults. The validator may
-// change it.
+// A configuration is a pointer to a ValidatingWebhookConfiguration or a MutatingWebhookConfiguration of v1, or to a policy or a binding of v1, that has
+// its defaults. The validator may change it.
 type Validator interface {
 	// Validate returns the rules of v1 that the configuration breaks.
 	Validate(configuration runtime.Object) field.ErrorList

@@ -16,7 +16,7 @@ import (
 // Validator implements config.Validator. It has no state and may be used concurrently.
 type Validator struct{}
 
-// Validate implements config.Validator, by ValidateValidatingWebhookConfiguration and ValidateMutatingWebhookConfiguration.
+// Validate implements config.Validator, by the function Validate... of the kind.
 func (Validator) Validate(configuration runtime.Object) field.ErrorList {
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(configuration, admissionregistration.SchemeGroupVersion)
 	switch c := internal.(type) {
@@ -24,6 +24,10 @@ func (Validator) Validate(configuration runtime.Object) field.ErrorList {
 		return nameService(validation.ValidateValidatingWebhookConfiguration(c))
 	case *admissionregistration.MutatingWebhookConfiguration:
 		return nameService(validation.ValidateMutatingWebhookConfiguration(c))
+	case *admissionregistration.ValidatingAdmissionPolicy:
+		return validation.ValidateValidatingAdmissionPolicy(c)
+	case *admissionregistration.ValidatingAdmissionPolicyBinding:
+		return validation.ValidateValidatingAdmissionPolicyBinding(c)
 	}
 	return field.ErrorList{field.InternalError(nil, err)}
 }

@@ -1,0 +1,87 @@
+package match
+
+import (
+	"context"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Policy is a policy that is judged in this process, without a call. It becomes one hook. Package policy has the implementations. It is immutable, and
+// its methods may be called concurrently.
+type Policy interface {
+	// ID is KIND/NAME of the document. It takes the place of the name of a configuration in [HookID.Configuration]: no configuration has a name with a
+	// slash.
+	ID() string
+	// Name is metadata.name of the document.
+	Name() string
+	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
+	Stage() admissionv1.Stage
+	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
+	Constraints() *admissionregistrationv1.MatchResources
+	// FailurePolicy is Ignore if the policy refuses no request while nobody can judge it, else Fail.
+	FailurePolicy() admissionregistrationv1.FailurePolicyType
+	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
+	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore. ctx bounds look-ups and the evaluation.
+	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error)
+}
+
+// policies is 1 for a policy, so that it comes first where objects are compared by it.
+func (o Object) policies() int {
+	if o.Policy != nil {
+		return 1
+	}
+	return 0
+}
+
+// webhookOf returns a policy as a webhook with the same criteria.
+func webhookOf(p Policy) webhook {
+	constraints, failure, none := p.Constraints(), p.FailurePolicy(), admissionregistrationv1.SideEffectClassNone
+	w := webhook{stage: p.Stage(), ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
+		Name: p.Name(), FailurePolicy: &failure, SideEffects: &none, MatchPolicy: constraints.MatchPolicy,
+		NamespaceSelector: constraints.NamespaceSelector, ObjectSelector: constraints.ObjectSelector,
+	}}
+	for i := range constraints.ResourceRules {
+		w.Rules = append(w.Rules, constraints.ResourceRules[i].RuleWithOperations)
+	}
+	return w
+}
+
+// policyField is the path of a field of a webhook in the spec of a policy.
+func policyField(field string) string {
+	const constraints = ".matchConstraints"
+	switch name := strings.TrimLeft(field, "."); {
+	case strings.HasPrefix(name, "rules"):
+		return constraints + ".resourceRules" + strings.TrimPrefix(name, "rules")
+	case strings.HasPrefix(name, "namespaceSelector"), strings.HasPrefix(name, "objectSelector"), strings.HasPrefix(name, "matchPolicy"):
+		return constraints + field
+	}
+	return field
+}
+
+// Versioned returns the request in the types of k8s.io/apiserver, with its objects in the version of a [Decision.As]. All else is as the client asked
+// for it (NewVersionedAttributes of k8s.io/apiserver/pkg/admission). The objects are booked and must not be changed. ctx bounds the conversion.
+func (a *Attributes) Versioned(ctx context.Context, as *conversion.ResourceKind) (*admission.VersionedAttributes, error) {
+	return a.versioned(ctx, a.seenKind(as), false)
+}
+
+// Requested is the resource and the kind that the client asked for.
+func (a *Attributes) Requested() conversion.ResourceKind { return *a.requested }
+
+// Seen is the resource and the kind in which a hook sees the request whose [Decision] has as.
+func (a *Attributes) Seen(as *conversion.ResourceKind) conversion.ResourceKind {
+	if as == nil {
+		return a.sent
+	}
+	return *as
+}
+
+// Name is the name of the object in the request; empty if the API server has yet to generate it.
+func (a *Attributes) Name() string { return a.req.GetName() }
+
+// Cluster has the facts about the cluster of the request.
+func (a *Attributes) Cluster() Cluster { return a.cluster }

@@ -1,0 +1,319 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	celgo "github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// ValidatingKind is the kind of a [Validating].
+const ValidatingKind = "ValidatingAdmissionPolicy"
+
+// Definition is a compiled ValidatingAdmissionPolicy. It is immutable.
+type Definition struct {
+	policy      *admissionregistrationv1.ValidatingAdmissionPolicy
+	composed    *cel.CompositedCompiler // nil without variables
+	conditions  []cel.CompilationResult
+	validations []cel.CompilationResult
+	messages    []cel.CompilationResult // by validation; the zero result without a messageExpression
+	annotations []cel.CompilationResult
+	err         error // the policy cannot be compiled at all
+}
+
+// Compile compiles a policy that is valid and has its defaults. It keeps the policy, which must not change afterwards. An expression that does not
+// compile fails whenever it is evaluated, as in kube-apiserver (compilePolicy of its validating plugin).
+func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy) *Definition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
+	variables := make([]variable, len(p.Spec.Variables))
+	for i, v := range p.Spec.Variables {
+		variables[i] = variable{expression{v.Expression, []*celgo.Type{celgo.AnyType, celgo.DynType}}, v.Name}
+	}
+	x, err := c.newExpressions(variables, declared)
+	if err != nil {
+		return &Definition{policy: p, err: err}
+	}
+	d := &Definition{policy: p, composed: x.composed, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
+	for _, condition := range p.Spec.MatchConditions {
+		d.conditions = append(d.conditions, x.compile(condition.Expression, declared, celgo.BoolType))
+	}
+	for i, validation := range p.Spec.Validations {
+		d.validations = append(d.validations, x.compile(validation.Expression, declared, celgo.BoolType))
+		if validation.MessageExpression != "" {
+			d.messages[i] = x.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, celgo.StringType)
+		}
+	}
+	for _, annotation := range p.Spec.AuditAnnotations {
+		d.annotations = append(d.annotations, x.compile(annotation.ValueExpression, declared, celgo.StringType, celgo.NullType))
+	}
+	return d
+}
+
+// Validating is a policy with the bindings that put it into force. It is immutable, and may be used concurrently.
+type Validating struct {
+	*Definition
+
+	bindings []binding
+}
+
+var _ match.Policy = (*Validating)(nil)
+
+// binding is a ValidatingAdmissionPolicyBinding.
+type binding struct {
+	*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+
+	criteria *match.Criteria
+}
+
+// Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
+func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) *Validating {
+	v := &Validating{Definition: d}
+	for _, b := range bindings {
+		v.bindings = append(v.bindings, binding{b, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)})
+	}
+	return v
+}
+
+// ID implements [match.Policy].
+func (v *Validating) ID() string { return ValidatingKind + "/" + v.policy.Name }
+
+// Name implements [match.Policy].
+func (v *Validating) Name() string { return v.policy.Name }
+
+// Stage implements [match.Policy].
+func (v *Validating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_VALIDATE }
+
+// Constraints implements [match.Policy].
+func (v *Validating) Constraints() *admissionregistrationv1.MatchResources {
+	return v.policy.Spec.MatchConstraints
+}
+
+// FailurePolicy implements [match.Policy]. A policy that no binding lets deny refuses nothing while the mesh is away.
+func (v *Validating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
+	for i := range v.bindings {
+		for _, action := range v.bindings[i].Spec.ValidationActions {
+			if action == admissionregistrationv1.Deny {
+				return v.failurePolicy()
+			}
+		}
+	}
+	return admissionregistrationv1.Ignore
+}
+
+func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
+	if p := d.policy.Spec.FailurePolicy; p != nil {
+		return *p
+	}
+	return admissionregistrationv1.Fail
+}
+
+// Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for all of its
+// bindings without params: they differ in their actions alone.
+func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
+	r := &verdict{policy: v.policy, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore, name: a.Name()}
+	if unmatched != nil {
+		r.misconfigured("policy", nil, unmatched)
+		return r.response(a)
+	}
+	var judged *decisions
+	for i := range v.bindings {
+		b := &v.bindings[i]
+		switch _, skip, err := b.criteria.Match(ctx, a); {
+		case err != nil:
+			r.misconfigured("binding", b, err)
+			continue
+		case skip != "":
+			continue
+		}
+		if judged == nil {
+			in, err := newInput(ctx, a, as)
+			if err != nil {
+				r.misconfigured("binding", b, fmt.Errorf("failed to convert object version: %w", err))
+				continue
+			}
+			if r.name == "" {
+				r.name = in.name()
+			}
+			judged = v.validate(ctx, in)
+		}
+		r.count(b, judged)
+	}
+	return r.response(a)
+}
+
+// decision is the result of one validation: allowed, denied or failed.
+type decision struct {
+	message string
+	reason  metav1.StatusReason
+	denied  bool
+	failed  bool
+}
+
+// decisions are the results of a policy for one request, without regard to bindings and failure policies.
+type decisions struct {
+	validations []decision
+	annotations []annotation
+}
+
+// annotation is a value of an audit annotation, or why it has none.
+type annotation struct {
+	key, value string
+	err        string
+	// excluded if the failure is ignored: the expression failed to evaluate. A value of another type is an error whatever the failure policy.
+	ignorable bool
+}
+
+// failed is the result of a policy that could not be evaluated.
+func failed(err error) *decisions {
+	return &decisions{validations: []decision{{message: err.Error(), failed: true}}}
+}
+
+// validate evaluates all expressions, as Validate of kube-apiserver's validator does.
+func (v *Validating) validate(ctx context.Context, in *input) *decisions {
+	if v.err != nil {
+		return failed(v.err)
+	}
+	if matches, err := v.matches(ctx, in); err != nil {
+		return failed(err)
+	} else if !matches {
+		return &decisions{}
+	}
+	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget)
+	if err != nil {
+		return failed(err)
+	}
+	out := &decisions{validations: make([]decision, len(v.validations))}
+	for i := range v.validations {
+		value, failure, err := a.evaluate(ctx, &v.validations[i])
+		switch d := &out.validations[i]; {
+		case err != nil:
+			return failed(err)
+		case failure != nil:
+			d.failed, d.message = true, failure.Error()
+		case value != celtypes.True:
+			d.denied = true
+		}
+	}
+	v.explain(ctx, in, a.remaining, out.validations)
+	v.annotate(ctx, in, out)
+	return out
+}
+
+// matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does.
+func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
+	if len(v.conditions) == 0 {
+		return true, nil
+	}
+	a, err := v.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions)
+	if err != nil {
+		return false, err
+	}
+	values, errs := make([]any, len(v.conditions)), []error(nil)
+	for i := range v.conditions {
+		value, failure, err := a.evaluate(ctx, &v.conditions[i])
+		if err != nil {
+			return false, err
+		}
+		if values[i] = value; failure != nil {
+			errs = append(errs, failure)
+		}
+	}
+	for _, value := range values {
+		if value == celtypes.False {
+			return false, nil
+		}
+	}
+	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
+}
+
+// explain sets the messages and reasons of denials. kube-apiserver evaluates the messageExpressions of validations that hold, too, and fails all if
+// these spend the budget (docs/deviations.md).
+func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
+	var a *activation
+	for i := range all {
+		d, validation := &all[i], &v.policy.Spec.Validations[i]
+		if !d.denied {
+			continue
+		}
+		if d.reason = metav1.StatusReasonInvalid; validation.Reason != nil {
+			d.reason = *validation.Reason
+		}
+		if v.messages[i].ExpressionAccessor != nil {
+			if a == nil {
+				var err error
+				if a, err = v.activate(ctx, in, in.seen, budget); err != nil {
+					continue
+				}
+			}
+			value, _, err := a.evaluate(ctx, &v.messages[i])
+			if errors.Is(err, apiservercel.ErrOutOfBudget) || errors.Is(err, apiservercel.ErrInternal) {
+				*d = decision{failed: true, message: fmt.Sprintf("failed messageExpression: %s", err)}
+				continue
+			}
+			if text, ok := value.(celtypes.String); ok {
+				d.message = oneLine(string(text))
+			}
+		}
+		if d.message == "" {
+			d.message = strings.TrimSpace(validation.Message)
+		}
+		if d.message == "" {
+			d.message = fmt.Sprintf("failed expression: %v", strings.TrimSpace(validation.Expression))
+		}
+	}
+}
+
+// oneLine is the value of a messageExpression; empty if it is too long or has several lines.
+func oneLine(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) > celconfig.MaxEvaluatedMessageExpressionSizeBytes || strings.Contains(text, "\n") {
+		return ""
+	}
+	return text
+}
+
+// annotate evaluates the audit annotations.
+func (v *Validating) annotate(ctx context.Context, in *input, out *decisions) {
+	if len(v.annotations) == 0 {
+		return
+	}
+	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget)
+	for i := range v.annotations {
+		if err != nil {
+			*out = *failed(err)
+			return
+		}
+		one := annotation{key: v.policy.Spec.AuditAnnotations[i].Key}
+		value, failure, spent := a.evaluate(ctx, &v.annotations[i])
+		switch value := value.(type) {
+		case celtypes.String:
+			one.value = strings.TrimSpace(string(value))
+		case celtypes.Null, nil:
+		default:
+			one.err = fmt.Sprintf("valueExpression '%v' resulted in unsupported return type: %v. Return type must be either string or null.",
+				v.policy.Spec.AuditAnnotations[i].ValueExpression, value.Type())
+		}
+		if failure != nil {
+			one.err, one.ignorable = failure.Error(), true
+		}
+		out.annotations, err = append(out.annotations, one), spent
+	}
+	if err != nil {
+		*out = *failed(err)
+	}
+}

@@ -1,0 +1,195 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// AuditFailure is the key of the audit annotation with the failed validations of bindings that have the action Audit: a JSON list of [FailedValidation].
+const AuditFailure = "validation_failure"
+
+// FailedValidation is one of them, as kube-apiserver writes it (ValidationFailureValue of its validating plugin).
+type FailedValidation struct {
+	// Message is the message of the validation.
+	Message string `json:"message"`
+	// Policy and Binding are the names of the documents.
+	Policy  string `json:"policy"`
+	Binding string `json:"binding"`
+	// ExpressionIndex is the index of the validation in the policy.
+	ExpressionIndex int `json:"expressionIndex"`
+	// ValidationActions are the actions of the binding.
+	ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions"`
+}
+
+// maxAuditValue is the most bytes of an audit annotation of a policy (maxAuditAnnotationValueLength of kube-apiserver's dispatcher).
+const maxAuditValue = 10 << 10
+
+// verdict collects the decisions of a policy about one request.
+type verdict struct {
+	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
+	ignores  bool   // failures do not refuse the request
+	name     string // of the object, as far as it is known
+	denials  []denial
+	failure  error // the first that was ignored
+	warnings []string
+	audited  []FailedValidation
+	values   map[string][]string // of audit annotations
+}
+
+// denial is one reason to refuse the request.
+type denial struct {
+	binding string // empty if the policy itself is at fault
+	message string
+	reason  metav1.StatusReason
+}
+
+// misconfigured counts a failure before any expression could be evaluated. It is no matter of validationActions.
+func (r *verdict) misconfigured(document string, b *binding, err error) {
+	err = fmt.Errorf("failed to configure %s: %w", document, err)
+	if r.ignores {
+		r.failure = cmp.Or(r.failure, err)
+		return
+	}
+	r.deny(b, err.Error(), "")
+}
+
+// deny adds a denial unless another binding has said the same.
+func (r *verdict) deny(b *binding, message string, reason metav1.StatusReason) {
+	if slices.ContainsFunc(r.denials, func(d denial) bool { return d.message == message }) {
+		return
+	}
+	d := denial{message: message, reason: reason}
+	if b != nil {
+		d.binding = b.Name
+	}
+	r.denials = append(r.denials, d)
+}
+
+// count counts the decisions for a binding.
+func (r *verdict) count(b *binding, all *decisions) {
+	for i := range all.validations {
+		switch d := &all.validations[i]; {
+		case d.failed && r.ignores:
+			r.failure = cmp.Or(r.failure, errors.New(d.message))
+		case d.failed, d.denied:
+			r.act(b, i, d)
+		}
+	}
+	for _, a := range all.annotations {
+		switch {
+		case a.err != "" && a.ignorable && r.ignores:
+		case a.err != "":
+			r.deny(b, a.err, "")
+		case a.value != "":
+			r.publish(a.key, a.value)
+		}
+	}
+}
+
+// act takes the actions of a binding for a validation that is false or failed.
+func (r *verdict) act(b *binding, index int, d *decision) {
+	for _, action := range b.Spec.ValidationActions {
+		switch action {
+		case admissionregistrationv1.Deny:
+			r.deny(b, d.message, d.reason)
+		case admissionregistrationv1.Warn:
+			r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", r.policy.Name, b.Name, d.message))
+		case admissionregistrationv1.Audit:
+			r.audited = append(r.audited, FailedValidation{
+				Message: d.message, Policy: r.policy.Name, Binding: b.Name, ExpressionIndex: index, ValidationActions: b.Spec.ValidationActions,
+			})
+		}
+	}
+}
+
+func (r *verdict) publish(key, value string) {
+	value = value[:min(len(value), maxAuditValue)]
+	if slices.Contains(r.values[key], value) {
+		return
+	}
+	if r.values == nil {
+		r.values = map[string][]string{}
+	}
+	r.values[key] = append(r.values[key], value)
+}
+
+// response is the verdict. An ignored failure is one only if nothing denies.
+func (r *verdict) response(a *match.Attributes) (*admissionv1.AdmissionResponse, error) {
+	if len(r.denials) == 0 && r.failure != nil {
+		return nil, r.failure
+	}
+	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
+	if !v.GetAllowed() {
+		v.Status = r.status(a)
+	}
+	return v, nil
+}
+
+func (r *verdict) annotations() map[string]string {
+	if len(r.audited)+len(r.values) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(r.values)+1)
+	for key, values := range r.values {
+		all[key] = strings.Join(values, ", ")
+	}
+	if len(r.audited) > 0 {
+		if raw, err := utiljson.Marshal(r.audited); err == nil { // strings and numbers never fail
+			all[AuditFailure] = string(raw)
+		}
+	}
+	return all
+}
+
+// status has all denials, and code, reason and details of the first (NewForbidden of k8s.io/apiserver/pkg/admission). kube-apiserver has the first
+// denial alone.
+func (r *verdict) status(a *match.Attributes) *admissionv1.Status {
+	reason := cmp.Or(r.denials[0].reason, metav1.StatusReasonInvalid)
+	texts, causes := make([]string, 0, len(r.denials)), make([]*admissionv1.StatusCause, 0, len(r.denials))
+	for i, d := range r.denials {
+		text := r.text(d)
+		causes = append(causes, &admissionv1.StatusCause{Message: text})
+		if i > 0 && d.binding == r.denials[i-1].binding {
+			text = d.message
+		}
+		texts = append(texts, text)
+	}
+	resource := a.Requested().Resource
+	return &admissionv1.Status{
+		Status: metav1.StatusFailure, Code: codeOf(reason), Reason: string(reason), Message: strings.Join(texts, "; "),
+		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: cmp.Or(r.name, "Unknown"), Causes: causes},
+	}
+}
+
+// text is a denial in the words of kube-apiserver.
+func (r *verdict) text(d denial) string {
+	if d.binding == "" {
+		return fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", r.policy.Name, d.message)
+	}
+	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", r.policy.Name, d.binding, d.message)
+}
+
+// codeOf is reasonToCode of kube-apiserver's validating plugin.
+func codeOf(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case metav1.StatusReasonUnauthorized:
+		return http.StatusUnauthorized
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return http.StatusRequestEntityTooLarge
+	default:
+		return http.StatusUnprocessableEntity
+	}
+}

@@ -1,0 +1,169 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+)
+
+// The kinds of policies and of the documents that put them into force.
+const (
+	validatingPolicyKind  = policy.ValidatingKind
+	validatingBindingKind = "ValidatingAdmissionPolicyBinding"
+)
+
+// The codes of problems about how policies and bindings fit together.
+const (
+	// CodeNoPolicy: a binding names a policy that is not there.
+	CodeNoPolicy = "no-policy"
+	// CodeNoBinding: no binding puts a policy into force.
+	CodeNoBinding = "no-binding"
+)
+
+// readPolicy completes a ValidatingAdmissionPolicy as kube-apiserver does on create. Its versions before v1 have the same fields and defaults.
+func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, v Validator) (*admissionregistrationv1.ValidatingAdmissionPolicy, field.ErrorList) {
+	errs := createMeta(p)
+	p.APIVersion, p.Kind = admissionregistrationV1, validatingPolicyKind
+	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
+	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+	setMatchResources(p.Spec.MatchConstraints)
+	if p.Spec.ParamKind != nil {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "paramKind"), "params are not read yet: write their values into the policy"))
+	}
+	return p, append(errs, v.Validate(p.DeepCopy())...)
+}
+
+// readBinding is readPolicy for a ValidatingAdmissionPolicyBinding.
+func readBinding(
+	b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, v Validator,
+) (*admissionregistrationv1.ValidatingAdmissionPolicyBinding, field.ErrorList) {
+	errs := createMeta(b)
+	b.APIVersion, b.Kind = admissionregistrationV1, validatingBindingKind
+	setMatchResources(b.Spec.MatchResources)
+	return b, append(errs, v.Validate(b.DeepCopy())...)
+}
+
+// setMatchResources is SetDefaults_MatchResources and SetDefaults_Rule.
+func setMatchResources(m *admissionregistrationv1.MatchResources) {
+	if m == nil {
+		return
+	}
+	setDefault(&m.MatchPolicy, admissionregistrationv1.Equivalent)
+	setDefault(&m.NamespaceSelector, metav1.LabelSelector{})
+	setDefault(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionregistrationv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			setDefault(&rules[i].Scope, admissionregistrationv1.AllScopes)
+		}
+	}
+}
+
+// rulesOf returns all rules of criteria, as rules of a webhook.
+func rulesOf(m *admissionregistrationv1.MatchResources) (all []admissionregistrationv1.RuleWithOperations) {
+	if m == nil {
+		return nil
+	}
+	for _, rules := range [][]admissionregistrationv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			all = append(all, rules[i].RuleWithOperations)
+		}
+	}
+	return all
+}
+
+// expressionOf is an expression of a policy, and its field.
+type expressionOf struct{ field, text string }
+
+// expressionsOf returns all expressions of a policy.
+func expressionsOf(p *admissionregistrationv1.ValidatingAdmissionPolicy) (all []expressionOf) {
+	add := func(text, format string, i int) {
+		if text != "" {
+			all = append(all, expressionOf{fmt.Sprintf("spec."+format, i), text})
+		}
+	}
+	for i := range p.Spec.MatchConditions {
+		add(p.Spec.MatchConditions[i].Expression, "matchConditions[%d].expression", i)
+	}
+	for i := range p.Spec.Variables {
+		add(p.Spec.Variables[i].Expression, "variables[%d].expression", i)
+	}
+	for i := range p.Spec.Validations {
+		add(p.Spec.Validations[i].Expression, "validations[%d].expression", i)
+		add(p.Spec.Validations[i].MessageExpression, "validations[%d].messageExpression", i)
+	}
+	for i := range p.Spec.AuditAnnotations {
+		add(p.Spec.AuditAnnotations[i].ValueExpression, "auditAnnotations[%d].valueExpression", i)
+	}
+	return all
+}
+
+// compilePolicy compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
+func (d *document) compilePolicy(o *Object) (ok bool) {
+	ok = true
+	for _, x := range expressionsOf(o.Policy) {
+		if len(x.text) > MaxExpressionBytes {
+			ok = false
+			d.fault(CodeLimit, x.field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.text)), thousands(MaxExpressionBytes)))
+		} else if err := d.expressions.Check(x.text); err != nil {
+			ok = false
+			d.fault(CodeInvalid, x.field, err.Error())
+		}
+	}
+	if !ok {
+		return false
+	}
+	begun := time.Now()
+	o.Definition = d.policies.Compile(o.Policy)
+	if d.budget != nil {
+		d.budget.spend(time.Since(begun))
+	}
+	return true
+}
+
+// boundPolicies returns the policies that bindings put into force, and problems of policies and bindings that stand alone.
+func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
+	bindings := map[string][]*Object{}
+	for i := range objects {
+		if b := objects[i].Binding; b != nil {
+			bindings[b.Spec.PolicyName] = append(bindings[b.Spec.PolicyName], &objects[i])
+		}
+	}
+	for i := range objects {
+		o := &objects[i]
+		if o.Policy == nil {
+			continue
+		}
+		mine := bindings[o.Name]
+		delete(bindings, o.Name)
+		if len(mine) == 0 {
+			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", "no "+validatingBindingKind+" puts the policy into force: write one with spec.policyName: "+o.Name))
+			continue
+		}
+		bound = append(bound, bind(o, mine))
+	}
+	for name, alone := range bindings {
+		for _, o := range alone {
+			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoPolicy, "spec.policyName", "there is no "+validatingPolicyKind+" "+name))
+		}
+	}
+	return bound, problems
+}
+
+// bind returns a policy with its bindings. Its digest stands for all of them.
+func bind(o *Object, bindings []*Object) match.Object {
+	digest, all := sha256.New(), make([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, 0, len(bindings))
+	digest.Write([]byte(o.Digest))
+	for _, b := range bindings {
+		digest.Write([]byte(b.Digest))
+		all = append(all, b.Binding)
+	}
+	return match.Object{Source: o.Origin(), Digest: hex.EncodeToString(digest.Sum(nil)), Policy: o.Definition.Bind(all)}
+}
