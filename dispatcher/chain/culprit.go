@@ -21,6 +21,8 @@ func culprit(c *call, by string) string {
 	t := c.result.Timing
 	who, wire, host := "host instance", "on the way", "in the handler"
 	switch {
+	case c.Hook.Policy != nil:
+		host = "evaluated"
 	case !c.Hook.HasHosts():
 		who, wire = "webhook", "called"
 	case !c.Hook.Route.Stream:

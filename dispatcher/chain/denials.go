@@ -47,10 +47,14 @@ func denials(calls []*call) *admissionv1.Status {
 	for _, c := range calls[:min(len(calls), maxDenials)] {
 		texts = append(texts, shortened(c.denial().GetMessage(), maxDenialBytes))
 	}
+	who := "hooks"
+	if calls[0].Hook.Policy != nil {
+		who = "policies"
+	}
 	if more := len(calls) - maxDenials; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	out.Message = fmt.Sprintf("%d hooks denied the request: %s", len(calls), strings.Join(texts, "; "))
+	out.Message = fmt.Sprintf("%d %s denied the request: %s", len(calls), who, strings.Join(texts, "; "))
 	return out
 }
 

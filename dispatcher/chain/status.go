@@ -45,6 +45,8 @@ func (c *call) denial() *admissionv1.Status {
 	}
 	who := fmt.Sprintf("%s %q denied the request", word(c.Hook), c.Hook.ID.Name)
 	switch {
+	case c.Hook.Policy != nil: // it says so itself, in the words of kube-apiserver
+		out.Message = s.GetMessage()
 	case s.GetMessage() != "":
 		out.Message = who + ": " + s.GetMessage()
 	case s.GetReason() != "":
@@ -94,8 +96,11 @@ func failedCall(o *Options, c *call) *admissionv1.Status {
 
 // word names the kind of a hook for people.
 func word(h *match.Hook) string {
-	if h.Initializes() {
+	switch {
+	case h.Initializes():
 		return "initializer"
+	case h.Policy != nil:
+		return "policy"
 	}
 	return "hook"
 }

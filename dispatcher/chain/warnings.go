@@ -57,7 +57,7 @@ func failOpenNotices(calls []*call) []warning {
 			more++
 			continue
 		}
-		text := fmt.Sprintf("hook %q failed (%s) and was skipped: %s", c.Hook.ID.Name, c.result.Failure.Kind, whyOpen(c.Hook))
+		text := fmt.Sprintf("%s %q failed (%s) and was skipped: %s", word(c.Hook), c.Hook.ID.Name, c.result.Failure.Kind, whyOpen(c.Hook))
 		notices = append(notices, warning{text, -1})
 	}
 	if more > 0 {

@@ -255,7 +255,7 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		}, []string{`error: b.yaml: ValidatingWebhookConfiguration/a: a.yaml has the same object* (duplicate)`}},
 		"an object that is neither": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Objects = append(in.Objects, match.Object{Source: "c.yaml"})
-		}, []string{`error: c.yaml: *either a validating or a mutating* (rejected)`}},
+		}, []string{`error: c.yaml: *must be a validating configuration, a mutating configuration or a policy* (rejected)`}},
 		"two routes that say the same": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "two", Source: "d.yaml", Configuration: "a"}, {Name: "one", Configuration: "a"}}
 		}, []string{

@@ -119,7 +119,10 @@ func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
 	series, exemplar := x.metrics.seriesOf(r.Snapshot), exemplarOf(r.Span)
 	for i := range r.Hooks {
 		c := &r.Hooks[i]
-		if c.made() {
+		switch {
+		case c.made() && c.Hook.Policy != nil:
+			notePolicy(r.Span, c)
+		case c.made():
 			endCall(c)
 		}
 		if c.Mode == review.Speculative {

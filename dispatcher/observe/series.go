@@ -59,8 +59,8 @@ func (a *allowedSeries) seriesFor(i *instruments, h *match.Hook, operation strin
 }
 
 // phaseSeries holds the times of the calls of one hook. Calls over streams have wire and host. Calls of an HTTPS webhook have webhook: the webhook
-// does not report its own time.
-type phaseSeries struct{ queue, wire, host, webhook, apply prometheus.Observer }
+// does not report its own time. Evaluations of a policy have policy.
+type phaseSeries struct{ queue, wire, host, webhook, policy, apply prometheus.Observer }
 
 func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 	slot := &a.hooks[h.Ordinal()].phases
@@ -70,9 +70,12 @@ func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 	l := i.labels(h)
 	phase := func(name string) prometheus.Observer { return i.phases.WithLabelValues(l.name, l.kind, name) }
 	made := &phaseSeries{queue: phase("queue")}
-	if h.HasHosts() {
+	switch {
+	case h.Policy != nil:
+		return &phaseSeries{policy: phase("policy")}
+	case h.HasHosts():
 		made.wire, made.host = phase("wire"), phase("host")
-	} else {
+	default:
 		made.webhook = phase("webhook")
 	}
 	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
@@ -84,6 +87,10 @@ func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 
 // observe records the phases of a call with a verdict.
 func (p *phaseSeries) observe(c *HookReport) {
+	if p.policy != nil {
+		p.policy.Observe(c.Timing.Host.Seconds())
+		return
+	}
 	p.queue.Observe(c.Timing.Queued.Seconds())
 	if p.webhook != nil {
 		p.webhook.Observe(c.Timing.Wire.Seconds())

@@ -161,9 +161,9 @@ func resourceOf(a *admissionv1.AdmissionRequest) string {
 	return resource
 }
 
-// BeginCall starts the span of a call, unless the span of the review is not recorded.
+// BeginCall starts the span of a call, unless the span of the review is not recorded. A policy has an event of that span instead.
 func (x *Observer) BeginCall(ctx context.Context, parent trace.Span, r *review.Request, c review.Call) trace.Span {
-	if !parent.IsRecording() {
+	if !parent.IsRecording() || c.Hook.Policy != nil {
 		return noop.Span{}
 	}
 	return startCall(ctx, x.tracer, r, c, time.Now())
@@ -182,6 +182,15 @@ func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c re
 	_, span := tracer.Start(ctx, "call "+c.Hook.ID.Name, //nolint:spancheck // endCall ends it
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(begun), trace.WithAttributes(attributes...))
 	return span //nolint:spancheck // endCall ends it
+}
+
+// notePolicy adds the event of a policy to the span of its review.
+func notePolicy(review trace.Span, c *HookReport) {
+	if !review.IsRecording() {
+		return
+	}
+	review.AddEvent("policy "+c.Hook.ID.Name, trace.WithTimestamp(c.Begun), trace.WithAttributes(
+		attribute.String(attrOutcome, spanOutcome(c.Outcome)), seconds("policy", c.Timing.Host)))
 }
 
 // endCall ends the span of a call, if it is recorded, with its outcome and its phases.

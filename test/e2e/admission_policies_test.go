@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
+	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
+)
+
+// judgedBy is the label of namespaces that says who judges their Pods: native is kube-apiserver.
+const judgedBy = "e2e.portcullis.dev/judged-by"
+
+// podPolicies are policies on Pods. Each write below meets one that has something to say about it.
+const podPolicies = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-labels}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}
+    excludeResourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: ["*"], resourceNames: [excluded]}
+  matchConditions:
+  - {name: no-system-users, expression: "!request.userInfo.username.startsWith('system:node:')"}
+  - {name: no-exceptions, expression: "object.metadata.?annotations['e2e/exception'].orValue('') != 'yes'"}
+  variables:
+  - {name: labels, expression: "object.metadata.?labels.orValue({})"}
+  - {name: team, expression: "'team' in variables.labels ? variables.labels['team'] : ''"}
+  validations:
+  - {expression: "variables.team != ''", message: "add the label team", reason: Forbidden}
+  - expression: "variables.team.size() < 8"
+    messageExpression: "'the team ' + variables.team + ' has a long name'"
+  - {expression: "oldObject == null || oldObject.metadata.?labels['team'].orValue('') == variables.team"}
+  - {expression: "!('size' in variables.labels) || int(variables.labels['size']) < 10", message: "too large"}
+  auditAnnotations:
+  - {key: team, valueExpression: "string(variables.team)"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-images}
+spec:
+  failurePolicy: Ignore
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: ["*"], resources: [pods], operations: [CREATE]}
+  validations:
+  - {expression: "object.spec.containers.all(c, !c.image.endsWith(':latest'))", message: "pin the image"}
+  - {expression: "object.metadata.labels['optional'] != 'no'", message: "optional"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-deletes}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [DELETE]}
+  validations:
+  - {expression: "object == null && oldObject.metadata.name != 'kept'", messageExpression: "oldObject.metadata.name + ' stays'"}
+`
+
+// bindingOf binds a policy for the namespaces with a value of the label judgedBy.
+func bindingOf(policy, judge string, actions ...admissionregistrationv1.ValidationAction) *admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	return &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: policy + "-" + strings.ToLower(string(actions[0]))},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: policy, ValidationActions: actions,
+			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{judgedBy: judge}}},
+		},
+	}
+}
+
+// bindings are the bindings of podPolicies.
+func bindings(judge string) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	return []*admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		bindingOf("e2e-labels", judge, admissionregistrationv1.Deny),
+		bindingOf("e2e-images", judge, admissionregistrationv1.Warn, admissionregistrationv1.Audit),
+		bindingOf("e2e-deletes", judge, admissionregistrationv1.Deny, admissionregistrationv1.Audit),
+	}
+}
+
+// writer writes a Pod.
+type writer func(context.Context, kubernetes.Interface, *corev1.Pod) error
+
+// write has a client of its own write a Pod.
+func write(t *testing.T, p *corev1.Pod, do writer) (got answer) {
+	t.Helper()
+	var heard warnings
+	generated, config := regexp.MustCompile("gen-[a-z0-9]+"), cluster.Config()
+	config.WarningHandler = &heard
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status apierrors.APIStatus
+	if err := do(t.Context(), client, p); errors.As(err, &status) {
+		s := status.Status()
+		_, message, named := strings.Cut(s.Message, "ValidatingAdmissionPolicy ")
+		if !named {
+			t.Fatal(err)
+		}
+		got = answer{Code: s.Code, Reason: s.Reason, Message: message, Details: generated.ReplaceAllString(fmt.Sprintf("%+v", s.Details), "gen-")}
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(heard.String()) {
+		if !strings.HasPrefix(line, "policy ") { // the mesh says which policy failed open
+			got.Warnings += line
+		}
+	}
+	return got
+}
+
+// removed deletes an object.
+func removed(t *testing.T, remove func(context.Context, string, metav1.DeleteOptions) error, name string) {
+	t.Helper()
+	if err := remove(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// answer is what a client learns of a write, but for who says it.
+type answer struct {
+	Code             int32
+	Reason           metav1.StatusReason
+	Message, Details string
+	Warnings         string
+}
+
+// TestAPolicyAnswersInTheMeshAsInTheAPIServer has kube-apiserver itself judge the Pods of one namespace, and the mesh those of another, by the same
+// policies. A client gets the same answers.
+func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
+	documents := []string{podPolicies}
+	for _, b := range bindings("mesh") {
+		documents = append(documents, mesh.Document(t, b))
+	}
+	r := newRoadWith(t, mesh.Options{Documents: documents})
+	r.validate(t, admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete)
+	inMesh := r.newNamespace(t, map[string]string{judgedBy: "mesh"})
+	native := cluster.Namespace(t, map[string]string{judgedBy: "native"})
+	installPolicies(t, podPolicies, bindings("native"))
+	eventually(t, "kube-apiserver judges by the policies", func() error {
+		if got := write(t, kube.Pod(native, "marker"), dryCreate); got.Code == 0 {
+			return fmt.Errorf("a Pod without the label team is admitted: %+v", got)
+		}
+		return nil
+	})
+
+	labelled := func(labels map[string]string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Labels = labels }
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		do     writer
+		denied bool
+	}{
+		{"the label is missing", labelled(nil), dryCreate, true},
+		{"allowed", labelled(map[string]string{"team": "a", "optional": "yes"}), dryCreate, false},
+		{"an ignored failure", labelled(map[string]string{"team": "a"}), dryCreate, false},
+		{"a message that is computed", labelled(map[string]string{"team": "long-name", "optional": "yes"}), dryCreate, true},
+		{"an expression that fails", labelled(map[string]string{"team": "a", "size": "large", "optional": "yes"}), dryCreate, true},
+		{"a condition that is false", func(p *corev1.Pod) { p.Annotations = map[string]string{"e2e/exception": "yes"} }, dryCreate, false},
+		{"a warning", func(p *corev1.Pod) {
+			p.Labels = map[string]string{"team": "a", "optional": "yes"}
+			p.Spec.Containers[0].Image = "registry.example.com/app:latest"
+		}, dryCreate, false},
+		{"an excluded name", func(p *corev1.Pod) { p.Name, p.Labels = "excluded", map[string]string{"optional": "yes"} }, dryCreate, false},
+		{"a generated name", func(p *corev1.Pod) { p.GenerateName, p.Name = "gen-", "" }, dryCreate, true},
+		{"an update of the label", labelled(map[string]string{"team": "a", "optional": "yes"}), relabel, true},
+		{"a delete that is denied", func(p *corev1.Pod) {
+			p.Name, p.Labels = "kept", map[string]string{"team": "a", "optional": "yes"}
+		}, createAndDelete, true},
+		{"a delete that is allowed", labelled(map[string]string{"team": "a", "optional": "yes"}), createAndDelete, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			one, other := kube.Pod(native, "pod"), kube.Pod(inMesh, "pod")
+			test.change(one)
+			test.change(other)
+
+			want, got := write(t, one, test.do), write(t, other, test.do)
+
+			if diff := cmp.Diff(want, got); diff != "" || (want.Code != 0) != test.denied {
+				t.Errorf("answers, kube-apiserver's (-) and the mesh's (+):\n%s%+v", diff, want)
+			}
+		})
+	}
+}
+
+// installPolicies creates policies and bindings, and removes them at the end of the test.
+func installPolicies(t *testing.T, policies string, bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+	t.Helper()
+	api := cluster.Client().AdmissionregistrationV1()
+	for document := range strings.SplitSeq(policies, "\n---\n") {
+		var p admissionregistrationv1.ValidatingAdmissionPolicy
+		if err := yaml.UnmarshalStrict([]byte(document), &p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := api.ValidatingAdmissionPolicies().Create(t.Context(), &p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { removed(t, api.ValidatingAdmissionPolicies().Delete, p.Name) })
+	}
+	for _, b := range bindings {
+		if _, err := api.ValidatingAdmissionPolicyBindings().Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { removed(t, api.ValidatingAdmissionPolicyBindings().Delete, b.Name) })
+	}
+}
+
+func dryCreate(ctx context.Context, client kubernetes.Interface, p *corev1.Pod) error {
+	_, err := client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+func relabel(ctx context.Context, client kubernetes.Interface, p *corev1.Pod) error {
+	pods := client.CoreV1().Pods(p.Namespace)
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("before the update: %w", err)
+	}
+	_, err := pods.Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"b"}}}`), metav1.PatchOptions{})
+	return err
+}
+
+func createAndDelete(ctx context.Context, client kubernetes.Interface, p *corev1.Pod) error {
+	pods := client.CoreV1().Pods(p.Namespace)
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("before the deletion: %w", err)
+	}
+	return pods.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
