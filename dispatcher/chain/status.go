@@ -45,7 +45,7 @@ func (c *call) denial() *admissionv1.Status {
 	}
 	who := fmt.Sprintf("%s %q denied the request", word(c.Hook), c.Hook.ID.Name)
 	switch {
-	case c.Hook.Policy != nil: // it says so itself, in the words of kube-apiserver
+	case c.Hook.Policy != nil: // its verdict names the policy, in the words of kube-apiserver
 		out.Message = s.GetMessage()
 	case s.GetMessage() != "":
 		out.Message = who + ": " + s.GetMessage()

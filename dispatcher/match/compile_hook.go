@@ -66,7 +66,7 @@ func (c *compiler) route(h *Hook, report report) {
 	case h.Initializes():
 		// Two hosts never take the same object, and nothing is made of it that does not count.
 		h.Route.Speculate, h.Route.Hedge, h.Route.AllDenials = false, Hedge{}, false
-	case h.Policy != nil: // Kubernetes calls nobody for it, and all of its denials are known at once
+	case h.Policy != nil: // it is judged without a call, and all of its denials are known at once
 		h.Route = Route{Clusters: h.Route.Clusters, Shadow: h.Route.Shadow, AllDenials: true}
 	case h.ClientConfig.URL == nil && h.ClientConfig.Service == nil:
 		h.Route.Stream = true

@@ -9,7 +9,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// Object is one webhook configuration or one policy: exactly one of Validating, Mutating and Policy is set.
+// Object is one webhook configuration or one policy: exactly one field among Validating, Mutating and Policy is set.
 type Object struct {
 	// Scope is the cluster that the configuration is for; empty for all clusters.
 	Scope string

@@ -50,7 +50,7 @@ func namedCriteria(owner string, rules []admissionregistrationv1.NamedRuleWithOp
 
 // Match decides whether a request meets the criteria, as Matcher.Matches of k8s.io/apiserver's plugin/policy/matching does: selectors, excluded rules,
 // rules, and only then the selectors' errors. equivalent is the resource that the rules cover; skip is the reason that they do not, a Skip constant.
-// Exactly one of the three is set. Criteria of a policy or binding without rules cover each resource.
+// Exactly one result is set. Criteria of a policy or binding without rules cover each resource.
 func (c *Criteria) Match(ctx context.Context, a *Attributes) (equivalent *conversion.ResourceKind, skip string, err *apierrors.StatusError) {
 	inNamespace, nsErr := c.matchNamespace(ctx, a)
 	if !inNamespace && nsErr == nil {

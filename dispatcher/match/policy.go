@@ -23,7 +23,7 @@ type Policy interface {
 	Stage() admissionv1.Stage
 	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
 	Constraints() *admissionregistrationv1.MatchResources
-	// FailurePolicy is Ignore if the policy refuses no request while nobody can judge it, else Fail.
+	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
 	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore. ctx bounds look-ups and the evaluation.

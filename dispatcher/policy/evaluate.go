@@ -64,7 +64,7 @@ func (in *input) name() string {
 	return ""
 }
 
-// request is the variable request, with a resource: that of the version that a policy takes or, for matchConditions, that the client asked for.
+// request is the variable request, with a resource: in the version that a policy takes or, for matchConditions, in the version that the client asked for.
 func (in *input) request(resource schema.GroupVersionResource) (any, error) {
 	if known, ok := in.requests[resource]; ok {
 		return known, nil

@@ -2,8 +2,8 @@
 // encoding. A compiler compiles a definition once; with its bindings it is a [match.Policy], one hook of a snapshot.
 //
 // Expressions are compiled by the code of kube-apiserver (k8s.io/apiserver/pkg/admission/plugin/cel), with the bounds of [match.BoundCalls] around each
-// call. The package decides what kube-apiserver's plugins decide: which bindings count, what a failed expression means, and the verdict of all. They
-// are its specification, and the tests ask them.
+// call. The package selects the bindings that count, and folds the results of their expressions into a verdict. The validating plugin of kube-apiserver
+// is the specification, and the tests ask it.
 package policy
 
 import (

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 // AuditFailure is the key of the audit annotation with the failed validations of bindings that have the action Audit: a JSON list of [FailedValidation].
 const AuditFailure = "validation_failure"
 
-// FailedValidation is one of them, as kube-apiserver writes it (ValidationFailureValue of its validating plugin).
+// FailedValidation is an item of that list, as kube-apiserver writes it (ValidationFailureValue of its validating plugin).
 type FailedValidation struct {
 	// Message is the message of the validation.
 	Message string `json:"message"`
@@ -64,7 +63,7 @@ func (r *verdict) misconfigured(document string, b *binding, err error) {
 	r.deny(b, err.Error(), "")
 }
 
-// deny adds a denial unless another binding has said the same.
+// deny adds a denial unless another binding has led to the same.
 func (r *verdict) deny(b *binding, message string, reason metav1.StatusReason) {
 	if slices.ContainsFunc(r.denials, func(d denial) bool { return d.message == message }) {
 		return
@@ -184,12 +183,12 @@ func (r *verdict) text(d denial) string {
 func codeOf(reason metav1.StatusReason) int32 {
 	switch reason {
 	case metav1.StatusReasonForbidden:
-		return http.StatusForbidden
+		return 403
 	case metav1.StatusReasonUnauthorized:
-		return http.StatusUnauthorized
+		return 401
 	case metav1.StatusReasonRequestEntityTooLarge:
-		return http.StatusRequestEntityTooLarge
+		return 413
 	default:
-		return http.StatusUnprocessableEntity
+		return 422
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
@@ -112,6 +114,9 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 		if len(x.text) > MaxExpressionBytes {
 			ok = false
 			d.fault(CodeLimit, x.field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.text)), thousands(MaxExpressionBytes)))
+		} else if strings.Contains(x.text, cel.NamespaceVarName) {
+			ok = false
+			d.fault(CodeInvalid, x.field, cel.NamespaceVarName+" is not read yet: use namespaceSelector for its labels, and request.namespace for its name")
 		} else if err := d.expressions.Check(x.text); err != nil {
 			ok = false
 			d.fault(CodeInvalid, x.field, err.Error())

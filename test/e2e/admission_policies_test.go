@@ -24,7 +24,7 @@ import (
 // judgedBy is the label of namespaces that says who judges their Pods: native is kube-apiserver.
 const judgedBy = "e2e.portcullis.dev/judged-by"
 
-// podPolicies are policies on Pods. Each write below meets one that has something to say about it.
+// podPolicies are policies on Pods, and each write of the test concerns a policy.
 const podPolicies = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -134,7 +134,7 @@ func removed(t *testing.T, remove func(context.Context, string, metav1.DeleteOpt
 	}
 }
 
-// answer is what a client learns of a write, but for who says it.
+// answer is the answer to a write, without the name of the webhook.
 type answer struct {
 	Code             int32
 	Reason           metav1.StatusReason
@@ -142,8 +142,8 @@ type answer struct {
 	Warnings         string
 }
 
-// TestAPolicyAnswersInTheMeshAsInTheAPIServer has kube-apiserver itself judge the Pods of one namespace, and the mesh those of another, by the same
-// policies. A client gets the same answers.
+// TestAPolicyAnswersInTheMeshAsInTheAPIServer has kube-apiserver itself judge the Pods of one namespace, and the mesh the Pods of another, by the
+// same policies. A client gets the same answers.
 func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 	documents := []string{podPolicies}
 	for _, b := range bindings("mesh") {

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// decodedPolicy is a policy with an expression.
+func decodedPolicy(name, spec string) string {
+	return "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: " + name + "}\nspec:\n" +
+		"  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n" + spec + "\n---\n"
+}
+
+func decodedBinding(name, policy string) string {
+	return "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: " + name + "}\n" +
+		"spec: {policyName: " + policy + ", validationActions: [Deny]}\n---\n"
+}
+
+// TestPoliciesComeIntoForceWithTheirBindings has policies and bindings that stand alone.
+func TestPoliciesComeIntoForceWithTheirBindings(t *testing.T) {
+	const validations = "  validations: [{expression: 'true'}]"
+	objects, problems := decode("p.yaml", []byte(decodedPolicy("b", validations)+decodedBinding("one", "b")+decodedBinding("two", "b")+
+		decodedPolicy("a", validations)+decodedBinding("three", "c")))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	snapshot, findings := Compile("r", objects)
+
+	var hooks []string
+	for _, h := range snapshot.Hooks() {
+		hooks = append(hooks, h.ID.Configuration+" "+KeyOf(h).String()+" "+string(h.FailurePolicy))
+	}
+	if diff := cmp.Diff([]string{"ValidatingAdmissionPolicy/b ValidatingAdmissionPolicy/b Fail"}, hooks); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{
+		`p.yaml:18: ValidatingAdmissionPolicy "a": no ValidatingAdmissionPolicyBinding puts the policy into force: write one with spec.policyName: a`,
+		`p.yaml:28: ValidatingAdmissionPolicyBinding "three": spec.policyName: there is no ValidatingAdmissionPolicy c`,
+	}
+	if diff := cmp.Diff(want, lines(findings)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPoliciesAreRefusedWithTheFieldAtFault has a policy for each rule that is not kube-apiserver's.
+func TestPoliciesAreRefusedWithTheFieldAtFault(t *testing.T) {
+	for _, test := range []struct{ name, spec, want string }{
+		{"params", "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'true'}]", "spec.paramKind: Forbidden: params are not read yet"},
+		{"a namespace", "  validations: [{expression: 'namespaceObject != null'}]", "spec.validations[0].expression: namespaceObject is not read yet"},
+		{
+			"a long expression", "  validations: [{expression: '" + strings.Repeat(" ", MaxExpressionBytes) + "true'}]",
+			"spec.validations[0].expression: the expression has 16,388 bytes, and at most 16,384 are compiled",
+		},
+		{
+			"a regular expression", `  auditAnnotations: [{key: a, valueExpression: "'a'.find('a{999}b{999}')"}]`,
+			"spec.auditAnnotations[0].valueExpression: its regular expressions get ",
+		},
+		{"an unknown field", "  validation: []", `spec.validation: unknown field; did you mean "validations"?`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			objects, problems := decode("p.yaml", []byte(decodedPolicy("a", test.spec)))
+
+			if err := problems.Err(); len(objects) != 0 || err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%d objects, error %v, want %q", len(objects), err, test.want)
+			}
+		})
+	}
+}
