@@ -13,9 +13,9 @@ import (
 )
 
 // Validate runs validating policies and then, if none denies, validating hooks, as the plugins of kube-apiserver do. All hooks of a group are matched
-// first, and a matching error refuses the review before any call (SEMANTICS C2); then all are called concurrently. Denials are folded before failures, each in the order of the hooks. After the first
-// denial the calls of hooks without side effects are cancelled (docs/deviations.md), unless a called hook has
-// Route.AllDenials: then the answer waits for all calls and names all denials.
+// first, and a matching error refuses the review before any call (SEMANTICS C2); then all are called concurrently. Denials are folded before failures,
+// each in the order of the hooks. After the first denial the calls of hooks without side effects are cancelled (docs/deviations.md), unless a called
+// hook has Route.AllDenials: then the answer waits for all calls and names all denials.
 type Validate struct {
 	machine
 	outstanding int // started calls without a result

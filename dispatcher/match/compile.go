@@ -74,8 +74,8 @@ func compile(in Input, expressions func() *Expressions) (*Snapshot, []Finding) {
 func ordered(objects []Object) []Object {
 	objects = slices.Clone(objects)
 	slices.SortStableFunc(objects, func(a, b Object) int {
-		return cmp.Or(cmp.Compare(b.initializers(), a.initializers()), cmp.Compare(b.policies(), a.policies()), cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope),
-			cmp.Compare(a.key().stage, b.key().stage), cmp.Compare(a.Source, b.Source))
+		return cmp.Or(cmp.Compare(b.initializers(), a.initializers()), cmp.Compare(b.policies(), a.policies()),
+			cmp.Compare(a.key().name, b.key().name), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.key().stage, b.key().stage), cmp.Compare(a.Source, b.Source))
 	})
 	return objects
 }

@@ -48,8 +48,8 @@ func namedCriteria(owner string, rules []admissionregistrationv1.NamedRuleWithOp
 	return c
 }
 
-// Match decides whether a request meets the criteria, as Matcher.Matches of k8s.io/apiserver's plugin/policy/matching does: selectors, excluded rules,
-// rules, and only then the selectors' errors. equivalent is the resource that the rules cover; skip is the reason that they do not, a Skip constant.
+// Match decides whether a request meets the criteria, as Matcher.Matches of k8s.io/apiserver's plugin/policy/matching does: selectors, excludeResourceRules,
+// resourceRules, and only then the selectors' errors. equivalent is the resource that the rules cover; skip is the reason that they do not, a Skip constant.
 // Exactly one result is set. Criteria of a policy or binding without rules cover each resource.
 func (c *Criteria) Match(ctx context.Context, a *Attributes) (equivalent *conversion.ResourceKind, skip string, err *apierrors.StatusError) {
 	inNamespace, nsErr := c.matchNamespace(ctx, a)

@@ -17,8 +17,6 @@ type Policy interface {
 	// ID is KIND/NAME of the document. It takes the place of the name of a configuration in [HookID.Configuration]: no configuration has a name with a
 	// slash.
 	ID() string
-	// Name is metadata.name of the document.
-	Name() string
 	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
 	Stage() admissionv1.Stage
 	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
@@ -41,8 +39,9 @@ func (o Object) policies() int {
 // webhookOf returns a policy as a webhook with the same criteria.
 func webhookOf(p Policy) webhook {
 	constraints, failure, none := p.Constraints(), p.FailurePolicy(), admissionregistrationv1.SideEffectClassNone
+	_, name, _ := strings.Cut(p.ID(), "/")
 	w := webhook{stage: p.Stage(), ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
-		Name: p.Name(), FailurePolicy: &failure, SideEffects: &none, MatchPolicy: constraints.MatchPolicy,
+		Name: name, FailurePolicy: &failure, SideEffects: &none, MatchPolicy: constraints.MatchPolicy,
 		NamespaceSelector: constraints.NamespaceSelector, ObjectSelector: constraints.ObjectSelector,
 	}}
 	for i := range constraints.ResourceRules {

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	celgo "github.com/google/cel-go/cel"
@@ -91,9 +93,6 @@ func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissio
 
 // ID implements [match.Policy].
 func (v *Validating) ID() string { return ValidatingKind + "/" + v.policy.Name }
-
-// Name implements [match.Policy].
-func (v *Validating) Name() string { return v.policy.Name }
 
 // Stage implements [match.Policy].
 func (v *Validating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_VALIDATE }
@@ -209,7 +208,9 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 			d.denied = true
 		}
 	}
-	v.explain(ctx, in, a.remaining, out.validations)
+	if slices.ContainsFunc(out.validations, func(d decision) bool { return d.denied }) {
+		v.explain(ctx, in, a.remaining, out.validations)
+	}
 	v.annotate(ctx, in, out)
 	return out
 }
@@ -244,7 +245,10 @@ func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
 // explain sets the messages and reasons of denials. kube-apiserver evaluates the messageExpressions of validations that hold, too, and fails all if
 // these spend the budget (docs/deviations.md).
 func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
-	var a *activation
+	a, err := v.activate(ctx, in, in.seen, budget)
+	if err != nil { // the validations were evaluated a moment ago
+		a = &activation{input: in}
+	}
 	for i := range all {
 		d, validation := &all[i], &v.policy.Spec.Validations[i]
 		if !d.denied {
@@ -253,29 +257,26 @@ func (v *Validating) explain(ctx context.Context, in *input, budget int64, all [
 		if d.reason = metav1.StatusReasonInvalid; validation.Reason != nil {
 			d.reason = *validation.Reason
 		}
-		if v.messages[i].ExpressionAccessor != nil {
-			if a == nil {
-				var err error
-				if a, err = v.activate(ctx, in, in.seen, budget); err != nil {
-					continue
-				}
-			}
-			value, _, err := a.evaluate(ctx, &v.messages[i])
-			if errors.Is(err, apiservercel.ErrOutOfBudget) || errors.Is(err, apiservercel.ErrInternal) {
-				*d = decision{failed: true, message: fmt.Sprintf("failed messageExpression: %s", err)}
-				continue
-			}
-			if text, ok := value.(celtypes.String); ok {
-				d.message = oneLine(string(text))
-			}
+		computed, err := a.message(ctx, &v.messages[i])
+		if err != nil {
+			*d = decision{failed: true, message: fmt.Sprintf("failed messageExpression: %s", err)}
+			continue
 		}
-		if d.message == "" {
-			d.message = strings.TrimSpace(validation.Message)
-		}
-		if d.message == "" {
-			d.message = fmt.Sprintf("failed expression: %v", strings.TrimSpace(validation.Expression))
-		}
+		d.message = cmp.Or(computed, strings.TrimSpace(validation.Message), "failed expression: "+strings.TrimSpace(validation.Expression))
 	}
+}
+
+// message evaluates a messageExpression, or nothing if there is none. The error is a budget that is spent, or a fault of this program.
+func (a *activation) message(ctx context.Context, x *cel.CompilationResult) (string, error) {
+	if x.ExpressionAccessor == nil {
+		return "", nil
+	}
+	value, _, err := a.evaluate(ctx, x)
+	if errors.Is(err, apiservercel.ErrOutOfBudget) || errors.Is(err, apiservercel.ErrInternal) {
+		return "", err
+	}
+	text, _ := value.(celtypes.String)
+	return oneLine(string(text)), nil
 }
 
 // oneLine is the value of a messageExpression; empty if it is too long or has several lines.

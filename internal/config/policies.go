@@ -149,7 +149,8 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 		mine := bindings[o.Name]
 		delete(bindings, o.Name)
 		if len(mine) == 0 {
-			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", "no "+validatingBindingKind+" puts the policy into force: write one with spec.policyName: "+o.Name))
+			message := "no " + validatingBindingKind + " puts the policy into force: write one with spec.policyName: " + o.Name
+			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", message))
 			continue
 		}
 		bound = append(bound, bind(o, mine))
