@@ -24,7 +24,7 @@ func (l *laboratory) overHTTPS() review.Backend {
 	server := oracle.NewWebhooks(l.t, func(ctx context.Context, at string, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
 		key, uid := path.Split(at)
 		if p := l.of(uid); p != nil {
-			return p.play(path.Clean(key), r, oracle.CallOf(ctx))
+			return p.play(path.Clean(key), r, oracle.RequestInfoOf(ctx))
 		}
 		return oracle.Allow()
 	})

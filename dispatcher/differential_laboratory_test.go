@@ -85,7 +85,7 @@ func (l *laboratory) newOracle(w *world) *oracle.Oracle {
 	for _, stage := range []admissionv1.Stage{mutate, validate} {
 		for _, h := range w.hooks(stage) {
 			o.Scripts[h.key] = func(ctx context.Context, r *k8sadmissionv1.AdmissionRequest) oracle.Answer {
-				return l.playOriginal(h.key, r, oracle.CallOf(ctx))
+				return l.playOriginal(h.key, r, oracle.RequestInfoOf(ctx))
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func (l *laboratory) of(uid string) *performance {
 const reviewKey = "test.dev/review"
 
 // playOriginal answers a call of kube-apiserver.
-func (l *laboratory) playOriginal(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.Call) oracle.Answer {
+func (l *laboratory) playOriginal(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.RequestInfo) oracle.Answer {
 	var uid string
 	for _, value := range r.UserInfo.Extra[reviewKey] {
 		uid = value
@@ -186,7 +186,7 @@ func (l *laboratory) play(key string, r *admissionv1.AdmissionRequest) oracle.An
 		l.t.Errorf("the request of hook %s cannot be written as JSON: %v", key, err)
 		return oracle.Allow()
 	}
-	return p.play(key, seen, oracle.Call{})
+	return p.play(key, seen, oracle.RequestInfo{})
 }
 
 // kubernetes is the outcome of e in kube-apiserver, with the edits of the hooks' answers.

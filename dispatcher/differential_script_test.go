@@ -73,7 +73,7 @@ type call struct {
 	Key     string
 	Object  string // as canonical JSON
 	Rest    string // of the request
-	HTTP    oracle.Call
+	HTTP    oracle.RequestInfo
 	Attempt int // how often the same call was made before: by the uid, of which each call has one
 }
 
@@ -102,7 +102,7 @@ func newPerformance(e *experiment, edits ...edit) *performance {
 }
 
 // play answers one call, and takes note of it. How it came by HTTPS counts only for hooks that both call so.
-func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.Call) oracle.Answer {
+func (p *performance) play(key string, r *k8sadmissionv1.AdmissionRequest, came oracle.RequestInfo) oracle.Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := newCall(key, r)

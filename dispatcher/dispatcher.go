@@ -140,7 +140,7 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 		if o := answer.Outcome(); err == nil && o != review.OutcomeAllowed {
 			answer.Response.AuditAnnotations[review.AuditOutcome] = string(o)
 		}
-		d.observer.End(ctx, &observe.Report{Request: r, Span: span, Snapshot: snapshot, Begun: begun, Ended: time.Now(), Answer: answer, Err: err})
+		d.observer.End(ctx, &observe.FinishedReview{Request: r, Span: span, Snapshot: snapshot, Begun: begun, Ended: time.Now(), Answer: answer, Err: err})
 	}()
 	var stale string
 	snapshot, stale, err = d.options.Snapshots.Acquire(ctx, r.Admission.GetCluster(), r.Reservation.Bytes())

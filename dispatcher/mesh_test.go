@@ -105,16 +105,16 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ..
 		t: t, metrics: prometheus.NewRegistry(), network: bufconn.Listen(1 << 20), spans: tracetest.NewSpanRecorder(),
 	}
 	m.provider = trace.NewTracerProvider(trace.WithSpanProcessor(m.spans))
-	registry, err := session.New(session.Options{Metrics: m.metrics})
+	router, err := session.New(session.Options{Metrics: m.metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry.Update(snapshot)
-	hosts := session.NewServer(registry, func(context.Context) identity.Channel { return identity.Named("host") })
+	router.Update(snapshot)
+	hosts := session.NewServer(router, func(context.Context) identity.Channel { return identity.Named("host") })
 	server := grpc.NewServer(session.ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	options := dispatcher.Options{
-		Snapshots: k, Clusters: k, Streams: registry,
+		Snapshots: k, Clusters: k, Streams: router,
 		Options: observe.Options{Metrics: m.metrics, TracerProvider: m.provider},
 	}
 	for _, f := range configure {
@@ -125,7 +125,7 @@ func newMeshOf(t *testing.T, snapshot *match.Snapshot, k knowledge, configure ..
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = registry.Run(ctx) })
+	running.Go(func() { _ = router.Run(ctx) })
 	running.Go(func() { _ = server.Serve(m.network) })
 	t.Cleanup(func() {
 		server.Stop()

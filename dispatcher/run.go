@@ -303,11 +303,11 @@ func (x *run) cancelOutstanding() {
 // report hands the review to the observer once it is over, and learns the change rates of its hooks.
 func (x *run) report(ctx context.Context) {
 	answer, judged := x.machine.Answer()
-	r := x.dispatcher.observer.NewReport()
+	r := x.dispatcher.observer.NewFinishedReview()
 	r.Request, r.Span, r.Snapshot, r.Answer = x.request, x.span, x.snapshot, answer
 	r.Begun, r.Held, r.Due, r.FailsOpen = x.begun, x.held, x.lookups.deadline, x.reviewContext.attributes.FailsOpen()
 	for o := range x.machine.Outcomes().All {
-		c := observe.HookReport{Outcome: o}
+		c := observe.FinishedHook{Outcome: o}
 		if o.ID < len(x.calls) {
 			made := &x.calls[o.ID]
 			c.Begun, c.Ended, c.Recorded = made.begun, made.ended, made.span

@@ -258,7 +258,7 @@ func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) 
 
 // record hands the outcome of the hook to the observer and to a review that waits.
 func (s *shadowCall) record(ctx context.Context, outcome shadow.Outcome, o chain.Outcome) {
-	s.dispatcher.observer.AddShadow(ctx, s.request, outcome, &observe.HookReport{Outcome: o, Begun: s.begun, Ended: s.ended, Recorded: s.span})
+	s.dispatcher.observer.AddShadow(ctx, s.request, outcome, &observe.FinishedHook{Outcome: o, Begun: s.begun, Ended: s.ended, Recorded: s.span})
 	s.awaited.set(string(outcome), o)
 }
 

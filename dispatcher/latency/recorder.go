@@ -48,13 +48,13 @@ type minute struct {
 	begun  time.Time // whole minutes
 	bytes  int64
 	series map[match.HookID]*series
-	kept   []*Review // at most samples
+	kept   []*ReviewRecord // at most samples
 }
 
 // series has the counts of one hook in one minute, and the reviews that are kept for it.
 type series struct {
 	Series
-	slowest, failed *Review
+	slowest, failed *ReviewRecord
 	slowestTook     time.Duration
 	next            *series // of the call after it in the last review; nearly always of the next review too
 }
@@ -116,7 +116,7 @@ func NewRecorder(maxBytes int64) *Recorder {
 }
 
 // Add records a review that ended now. Its calls have their Alone. The caller keeps the review and may write it again.
-func (r *Recorder) Add(now time.Time, v *Review) {
+func (r *Recorder) Add(now time.Time, v *ReviewRecord) {
 	r.log.Update(now, v.Cluster, v.UID, func(m *minute) int64 { return m.add(now, v) })
 }
 
@@ -124,10 +124,10 @@ func (r *Recorder) Add(now time.Time, v *Review) {
 func (r *Recorder) Keep(clusters []string) { r.log.Keep(clusters) }
 
 // add counts a review and its calls, and keeps it if it is among the slowest, the failed or the first ones. It returns how many bytes it took.
-func (m *minute) add(now time.Time, v *Review) (grown int64) {
+func (m *minute) add(now time.Time, v *ReviewRecord) (grown int64) {
 	before, slot := m.bytes, m.slotOf(now)
-	var kept *Review
-	keep := func() *Review {
+	var kept *ReviewRecord
+	keep := func() *ReviewRecord {
 		if kept == nil {
 			kept = v.clone()
 			m.bytes += reviewBytes + callBytes*int64(len(v.Calls))
@@ -183,7 +183,7 @@ func (m *minute) seriesOf(cluster string, hook match.HookID) *series {
 }
 
 // remember keeps a review if it is the slowest so far, or the first that failed.
-func (s *series) remember(took time.Duration, failed bool, keep func() *Review) {
+func (s *series) remember(took time.Duration, failed bool, keep func() *ReviewRecord) {
 	if s.slowest == nil || took > s.slowestTook {
 		s.slowest, s.slowestTook = keep(), took
 	}
@@ -192,7 +192,7 @@ func (s *series) remember(took time.Duration, failed bool, keep func() *Review) 
 	}
 }
 
-func (s *Series) addReview(v *Review) {
+func (s *Series) addReview(v *ReviewRecord) {
 	s.Calls++
 	if v.Failed() {
 		s.Failed++
@@ -202,7 +202,7 @@ func (s *Series) addReview(v *Review) {
 }
 
 // addCall returns how many bytes it took.
-func (s *Series) addCall(c *Call, size int, slot uint64) (grown int64) {
+func (s *Series) addCall(c *CallRecord, size int, slot uint64) (grown int64) {
 	s.Calls++
 	s.Streamed = c.Streamed
 	if c.Failed() {
@@ -241,7 +241,7 @@ func (s *Series) instanceOf(name string) (n *Instance, grown int64) {
 	return &s.Instances[len(s.Instances)-1], instanceBytes
 }
 
-func (n *Instance) add(c *Call, took time.Duration, slot uint64) {
+func (n *Instance) add(c *CallRecord, took time.Duration, slot uint64) {
 	n.Calls++
 	n.Took, n.Host, n.Wire = n.Took+took, n.Host+c.Host, n.Wire+c.Wire
 	n.Active |= slot
@@ -272,7 +272,7 @@ type Place struct {
 }
 
 // Place is the place of the review.
-func (r *Review) Place() Place { return Place{r.Edge + r.Took, r.UID} }
+func (r *ReviewRecord) Place() Place { return Place{r.Edge + r.Took, r.UID} }
 
 func (p Place) compare(other Place) int {
 	return cmp.Or(cmp.Compare(other.Took, p.Took), cmp.Compare(p.UID, other.UID))
@@ -302,14 +302,14 @@ func (r *Recorder) Series(q Query) (all []Series) {
 }
 
 // Reviews returns reviews that are kept, the slowest first, at most limit. With Query.Hook they are those that are kept for this hook.
-func (r *Recorder) Reviews(q Query, limit int) []*Review {
-	seen := map[*Review]bool{}
+func (r *Recorder) Reviews(q Query, limit int) []*ReviewRecord {
+	seen := map[*ReviewRecord]bool{}
 	r.each(q, func(m *minute) {
 		for _, s := range m.series {
 			if q.Hook != "" && s.Hook.Name != q.Hook {
 				continue
 			}
-			for _, v := range []*Review{s.slowest, s.failed} {
+			for _, v := range []*ReviewRecord{s.slowest, s.failed} {
 				if v != nil {
 					seen[v] = true
 				}
@@ -322,17 +322,17 @@ func (r *Recorder) Reviews(q Query, limit int) []*Review {
 		}
 	})
 	if q.Behind != (Place{}) {
-		maps.DeleteFunc(seen, func(v *Review, _ bool) bool { return v.Place().compare(q.Behind) <= 0 })
+		maps.DeleteFunc(seen, func(v *ReviewRecord, _ bool) bool { return v.Place().compare(q.Behind) <= 0 })
 	}
-	all := slices.SortedFunc(maps.Keys(seen), func(a, b *Review) int { return a.Place().compare(b.Place()) })
+	all := slices.SortedFunc(maps.Keys(seen), func(a, b *ReviewRecord) int { return a.Place().compare(b.Place()) })
 	return all[:min(len(all), limit)]
 }
 
 // Find returns the records of a review that are kept, by its uid or trace in hexadecimal: one for each stage that it was judged in.
-func (r *Recorder) Find(id string) []*Review {
-	var found []*Review
+func (r *Recorder) Find(id string) []*ReviewRecord {
+	var found []*ReviewRecord
 	r.each(Query{}, func(m *minute) {
-		add := func(v *Review) {
+		add := func(v *ReviewRecord) {
 			if v != nil && (v.UID == id || v.TraceID.String() == id) && !slices.Contains(found, v) {
 				found = append(found, v)
 			}
@@ -345,6 +345,6 @@ func (r *Recorder) Find(id string) []*Review {
 			add(s.failed)
 		}
 	})
-	slices.SortFunc(found, func(a, b *Review) int { return a.Begun.Compare(b.Begun) })
+	slices.SortFunc(found, func(a, b *ReviewRecord) int { return a.Begun.Compare(b.Begun) })
 	return found
 }

@@ -18,16 +18,16 @@ func hookNamed(name string) match.HookID {
 }
 
 // one is a review of one call that took so long.
-func one(cluster, uid, hook string, took time.Duration) *Review {
-	r := &Review{
+func one(cluster, uid, hook string, took time.Duration) *ReviewRecord {
+	r := &ReviewRecord{
 		UID: uid, Cluster: cluster, Stage: admissionv1.Stage_STAGE_VALIDATE, Outcome: "allowed", Begun: start, Took: took,
-		Calls: []Call{{Hook: hookNamed(hook), Ended: took, Outcome: "allowed", Instance: "i", Host: took / 2, Streamed: true}},
+		Calls: []CallRecord{{Hook: hookNamed(hook), Ended: took, Outcome: "allowed", Instance: "i", Host: took / 2, Streamed: true}},
 	}
 	r.AttributeWaiting()
 	return r
 }
 
-func uids(all []*Review) (ids []string) {
+func uids(all []*ReviewRecord) (ids []string) {
 	for _, r := range all {
 		ids = append(ids, r.UID)
 	}

@@ -32,8 +32,8 @@ const (
 	OutcomeFailedOpen = string(review.OutcomeFailedOpen)
 )
 
-// Review is where the time of one review went.
-type Review struct {
+// ReviewRecord is where the time of one review went.
+type ReviewRecord struct {
 	// UID is the uid of the request.
 	UID string
 	// TraceID is its trace; not valid without one.
@@ -63,11 +63,11 @@ type Review struct {
 	// Size is the size of the object in bytes; without one, of the old object.
 	Size int
 	// Calls are the calls of its hooks, in the order in which they began.
-	Calls []Call
+	Calls []CallRecord
 }
 
-// Call is where the time of one call went.
-type Call struct {
+// CallRecord is where the time of one call went.
+type CallRecord struct {
 	// Hook was called.
 	Hook match.HookID
 	// Round is 0, or 1 for a reinvocation.
@@ -96,21 +96,25 @@ type Call struct {
 }
 
 // Took is the time from the begin of the call to the result and, with a patch, to its application.
-func (c *Call) Took() time.Duration { return c.Ended - c.Begun + c.Applied }
+func (c *CallRecord) Took() time.Duration { return c.Ended - c.Begun + c.Applied }
 
 // ByController reports whether a controller acted for the initializer that was called: no host had the call.
-func (c *Call) ByController() bool {
+func (c *CallRecord) ByController() bool {
 	return c.Hook.Stage == admissionv1.Stage_STAGE_INITIALIZE && c.Instance == ""
 }
 
 // Failed reports whether there is no verdict.
-func (c *Call) Failed() bool { return c.Outcome == OutcomeFailed || c.Outcome == OutcomeFailedOpen }
+func (c *CallRecord) Failed() bool {
+	return c.Outcome == OutcomeFailed || c.Outcome == OutcomeFailedOpen
+}
 
 // Failed reports whether the request is refused without a verdict.
-func (r *Review) Failed() bool { return r.Outcome == OutcomeFailed || r.Outcome == OutcomeRefused }
+func (r *ReviewRecord) Failed() bool {
+	return r.Outcome == OutcomeFailed || r.Outcome == OutcomeRefused
+}
 
 // clone returns a copy that shares nothing that is written, and no memory with the request: its strings may be parts of the body.
-func (r *Review) clone() *Review {
+func (r *ReviewRecord) clone() *ReviewRecord {
 	c := *r
 	c.Calls = slices.Clone(r.Calls)
 	for _, s := range []*string{&c.UID, &c.Cluster, &c.Operation, &c.Group, &c.Resource, &c.Namespace, &c.Name} {
@@ -121,22 +125,22 @@ func (r *Review) clone() *Review {
 
 // AttributeWaiting sets Alone of all calls, and Own. Each moment in which exactly one call is outstanding belongs to that call: without it
 // the review would have ended so much earlier, if nothing else had changed.
-func (r *Review) AttributeWaiting() {
+func (r *ReviewRecord) AttributeWaiting() {
 	r.Own = max(0, r.Took-r.Held-r.attribute())
 }
 
 // sortCalls sorts the calls by their begin. Nearly always they are in this order.
-func (r *Review) sortCalls() {
+func (r *ReviewRecord) sortCalls() {
 	for i := 1; i < len(r.Calls); i++ {
 		if r.Calls[i].Begun < r.Calls[i-1].Begun {
-			slices.SortStableFunc(r.Calls, func(a, b Call) int { return cmp.Compare(a.Begun, b.Begun) })
+			slices.SortStableFunc(r.Calls, func(a, b CallRecord) int { return cmp.Compare(a.Begun, b.Begun) })
 			return
 		}
 	}
 }
 
 // attribute sets Alone of all calls, and returns the time in which any was in flight.
-func (r *Review) attribute() (called time.Duration) {
+func (r *ReviewRecord) attribute() (called time.Duration) {
 	if len(r.Calls) == 1 && r.Calls[0].Outcome != OutcomeDiscarded {
 		r.Calls[0].Alone = r.Calls[0].Took()
 		return r.Calls[0].Alone

@@ -7,10 +7,10 @@ import (
 )
 
 // spans makes a review of calls that begin and end at these milliseconds.
-func spans(of ...[2]int) *Review {
-	r := &Review{}
+func spans(of ...[2]int) *ReviewRecord {
+	r := &ReviewRecord{}
 	for _, s := range of {
-		r.Calls = append(r.Calls, Call{Begun: time.Duration(s[0]) * time.Millisecond, Ended: time.Duration(s[1]) * time.Millisecond})
+		r.Calls = append(r.Calls, CallRecord{Begun: time.Duration(s[0]) * time.Millisecond, Ended: time.Duration(s[1]) * time.Millisecond})
 	}
 	return r
 }

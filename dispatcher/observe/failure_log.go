@@ -22,7 +22,7 @@ type failureKey struct {
 }
 
 // logFailure logs a failure within the rate limit.
-func (x *Observer) logFailure(ctx context.Context, r *review.Request, c *HookReport) {
+func (x *Observer) logFailure(ctx context.Context, r *review.Request, c *FinishedHook) {
 	more, ok := x.failures.allow(failureKey{c.Hook.ID, c.Failure.Kind}, time.Now())
 	if !ok {
 		return

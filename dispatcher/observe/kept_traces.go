@@ -76,7 +76,7 @@ func (k *keptTraces) start(ctx context.Context, r *review.Request, begun time.Ti
 }
 
 // keepTrace makes the spans of a review that is over, and of its calls, if they are to be kept.
-func (x *Observer) keepTrace(ctx context.Context, r *Report) {
+func (x *Observer) keepTrace(ctx context.Context, r *FinishedReview) {
 	judged := r.Answer.Response != nil
 	why := x.kept.why(ctx, r.Request.Admission.GetCluster(), r.Answer.Failed || !judged, r.Begun, r.Ended)
 	if why == "" {
@@ -98,7 +98,7 @@ func (x *Observer) keepTrace(ctx context.Context, r *Report) {
 }
 
 // keepRefused makes the span of a review for which there was no configuration, if it is to be kept.
-func (x *Observer) keepRefused(ctx context.Context, r *Report) {
+func (x *Observer) keepRefused(ctx context.Context, r *FinishedReview) {
 	if r.Err == nil {
 		return
 	}

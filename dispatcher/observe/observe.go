@@ -1,5 +1,5 @@
 // Package observe shows reviews to operators: spans, metrics, records of where time went, log lines of failures and slow reviews, and traces that
-// are kept though they were not sampled. The dispatcher gives it one [Report] for each review that is over.
+// are kept though they were not sampled. The dispatcher gives it one [FinishedReview] for each review that is over.
 //
 // It decides nothing about a review. An [Observer] may be used from any number of goroutines.
 package observe
@@ -50,7 +50,7 @@ type Observer struct {
 	kept     *keptTraces
 	failures *logLimit[failureKey]
 	slow     *logLimit[string] // by cluster
-	reports  sync.Pool         // of *Report
+	finished sync.Pool         // of *FinishedReview
 }
 
 // New makes an observer and registers its metrics.
@@ -68,8 +68,8 @@ func New(o Options) (*Observer, error) {
 	}, nil
 }
 
-// Report is a review that is over, or either stage of an admit. The observer changes nothing that it refers to.
-type Report struct {
+// FinishedReview is a review that is over, or either stage of an admit. The observer changes nothing that it refers to.
+type FinishedReview struct {
 	// Request is the review, and Span its span.
 	Request *review.Request
 	Span    trace.Span
@@ -85,13 +85,13 @@ type Report struct {
 	Answer review.Answer
 	Err    error
 	// Hooks are the outcomes of its hooks, called or not.
-	Hooks []HookReport
+	Hooks []FinishedHook
 
-	record latency.Review
+	record latency.ReviewRecord
 }
 
-// HookReport is the outcome of one hook in one round.
-type HookReport struct {
+// FinishedHook is the outcome of one hook in one round of a finished review.
+type FinishedHook struct {
 	chain.Outcome
 
 	// Begun and Ended are the times of the call; zero if it was not made.
@@ -100,22 +100,22 @@ type HookReport struct {
 	Recorded trace.Span
 }
 
-func (c *HookReport) made() bool { return c.Recorded != nil }
+func (c *FinishedHook) made() bool { return c.Recorded != nil }
 
-func (c *HookReport) took() time.Duration { return c.Ended.Sub(c.Begun) }
+func (c *FinishedHook) took() time.Duration { return c.Ended.Sub(c.Begun) }
 
-// NewReport returns an empty report, whose memory [Observer.Add] takes back.
-func (x *Observer) NewReport() *Report {
-	r, _ := x.reports.Get().(*Report)
+// NewFinishedReview returns an empty one, whose memory [Observer.Add] takes back.
+func (x *Observer) NewFinishedReview() *FinishedReview {
+	r, _ := x.finished.Get().(*FinishedReview)
 	if r == nil {
-		r = &Report{}
+		r = &FinishedReview{}
 	}
 	return r
 }
 
 // Add shows a review whose hooks have been called. Only then it is known which verdicts counted. Error texts of hosts appear in spans and
 // log only, not in the answer to the client. r must not be used afterwards. slow is the value of the annotation [AuditSlow] of a slow review.
-func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
+func (x *Observer) Add(ctx context.Context, r *FinishedReview) (slow string) {
 	series, exemplar := x.metrics.seriesOf(r.Snapshot), exemplarOf(r.Span)
 	for i := range r.Hooks {
 		c := &r.Hooks[i]
@@ -129,7 +129,7 @@ func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
 			x.metrics.countSpeculation(c)
 		}
 		if c.Effect == chain.Shadowed && c.Reason != "" { // the call could not be made
-			x.recordShadow(ctx, r.Request, c.Hook, shadow.Call{Outcome: shadow.Failed, Message: c.Reason})
+			x.recordShadow(ctx, r.Request, c.Hook, shadow.CallRecord{Outcome: shadow.Failed, Message: c.Reason})
 		}
 		x.metrics.countOutcome(series, r.Request, c, exemplar)
 		if c.Effect == chain.FailedOpen || c.Effect == chain.FailedClosed {
@@ -142,17 +142,17 @@ func (x *Observer) Add(ctx context.Context, r *Report) (slow string) {
 	return slow
 }
 
-// recycle keeps the memory of a report without references to its review.
-func (x *Observer) recycle(r *Report) {
+// recycle keeps the memory of a finished review without references to its review.
+func (x *Observer) recycle(r *FinishedReview) {
 	clear(r.Hooks)
 	clear(r.record.Calls) // they hold strings of hooks and hosts
-	*r = Report{Hooks: r.Hooks[:0], record: latency.Review{Calls: r.record.Calls[:0]}}
-	x.reports.Put(r)
+	*r = FinishedReview{Hooks: r.Hooks[:0], record: latency.ReviewRecord{Calls: r.record.Calls[:0]}}
+	x.finished.Put(r)
 }
 
 // End shows the end of a review with all its stages: its span and its duration. A refusal and a failure are errors of the span. A denial is none, and
 // neither is a review that failed open: there the span of the call has the error. Of a review without a configuration it makes the record.
-func (x *Observer) End(ctx context.Context, r *Report) {
+func (x *Observer) End(ctx context.Context, r *FinishedReview) {
 	outcome, took := latency.OutcomeRefused, r.Ended.Sub(r.Begun)
 	if r.Err != nil {
 		r.Span.SetStatus(codes.Error, r.Err.Error())

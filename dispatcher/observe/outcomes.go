@@ -26,7 +26,7 @@ const (
 
 // countOutcome counts the outcome of a hook as mutatingDispatcher and validatingDispatcher of kube-apiserver do. Cancelled calls are counted as
 // failures only, since their duration is not known.
-func (i *instruments) countOutcome(series *allowedSeries, r *review.Request, c *HookReport, exemplar prometheus.Labels) {
+func (i *instruments) countOutcome(series *allowedSeries, r *review.Request, c *FinishedHook, exemplar prometheus.Labels) {
 	if c.made() && c.Failure == nil && c.Effect != chain.Undecided {
 		series.phasesFor(i, c.Hook).observe(c)
 	}
@@ -89,7 +89,7 @@ const (
 	speculationFailed    = "failed"    // no verdict: the hook was called again if its turn came
 )
 
-func (i *instruments) countSpeculation(c *HookReport) {
+func (i *instruments) countSpeculation(c *FinishedHook) {
 	outcome := speculationCounted
 	switch {
 	case c.Effect == chain.Discarded && c.Failure != nil:

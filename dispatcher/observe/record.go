@@ -16,7 +16,7 @@ const maxReason = 256
 func (x *Observer) records() bool { return x.options.Latencies != nil || x.options.Slow > 0 }
 
 // recordReview keeps the latency record of a review, and returns its annotation if it was slow.
-func (x *Observer) recordReview(ctx context.Context, r *Report) (slow string) {
+func (x *Observer) recordReview(ctx context.Context, r *FinishedReview) (slow string) {
 	if !x.records() {
 		return ""
 	}
@@ -41,7 +41,7 @@ func (x *Observer) recordReview(ctx context.Context, r *Report) (slow string) {
 }
 
 // recordRefused keeps the record of a review for which there was no configuration.
-func (x *Observer) recordRefused(ctx context.Context, r *Report) {
+func (x *Observer) recordRefused(ctx context.Context, r *FinishedReview) {
 	if !x.records() {
 		return
 	}
@@ -54,9 +54,9 @@ func (x *Observer) recordRefused(ctx context.Context, r *Report) {
 }
 
 // latencyOf is the record of a review without calls.
-func latencyOf(r *Report) latency.Review {
+func latencyOf(r *FinishedReview) latency.ReviewRecord {
 	a := r.Request.Admission
-	v := latency.Review{
+	v := latency.ReviewRecord{
 		UID: a.GetUid(), TraceID: r.Span.SpanContext().TraceID(), Cluster: a.GetCluster(), Stage: r.Request.Stage,
 		Operation: a.GetOperation(), Group: a.GetResource().GetGroup(), Resource: a.GetResource().GetResource(),
 		Namespace: a.GetNamespace(), Name: objectName(a), Outcome: latency.OutcomeRefused, Begun: r.Begun, Took: r.Ended.Sub(r.Begun),
@@ -71,8 +71,8 @@ func latencyOf(r *Report) latency.Review {
 }
 
 // latencyOfCall is the record of a call that was made in a review that begun then.
-func latencyOfCall(c *HookReport, begun time.Time) latency.Call {
-	call := latency.Call{
+func latencyOfCall(c *FinishedHook, begun time.Time) latency.CallRecord {
+	call := latency.CallRecord{
 		Hook: c.Hook.ID, Round: c.Round, Begun: c.Begun.Sub(begun), Ended: c.Ended.Sub(begun), Applied: c.Applying,
 		Queued: c.Timing.Queued, Wire: c.Timing.Wire, Host: c.Timing.Host, HostQueued: c.Timing.HostQueued, Instance: c.Timing.Instance,
 		Streamed: c.Hook.HasHosts(), Outcome: c.Effect.String(),

@@ -86,7 +86,7 @@ func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 }
 
 // observe records the phases of a call with a verdict.
-func (p *phaseSeries) observe(c *HookReport) {
+func (p *phaseSeries) observe(c *FinishedHook) {
 	if p.policy != nil {
 		p.policy.Observe(c.Timing.Host.Seconds())
 		return

@@ -23,8 +23,8 @@ func (x *Observer) SkipShadow(h *match.Hook, reason string) {
 }
 
 // AddShadow shows a call of a hook in shadow that is over, or that could not be made.
-func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome shadow.Outcome, c *HookReport) {
-	call := shadow.Call{Outcome: outcome, Message: c.Reason, Reference: shadow.Reference{Instance: c.Timing.Instance}}
+func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome shadow.Outcome, c *FinishedHook) {
+	call := shadow.CallRecord{Outcome: outcome, Message: c.Reason, Reference: shadow.Reference{Instance: c.Timing.Instance}}
 	if !c.Ended.IsZero() {
 		x.endShadow(r, outcome, c)
 		if outcome != shadow.Dropped {
@@ -46,7 +46,7 @@ func (x *Observer) AddShadow(ctx context.Context, r *review.Request, outcome sha
 }
 
 // endShadow counts a call that was made, and ends its span.
-func (x *Observer) endShadow(r *review.Request, outcome shadow.Outcome, c *HookReport) {
+func (x *Observer) endShadow(r *review.Request, outcome shadow.Outcome, c *FinishedHook) {
 	l := x.metrics.labels(c.Hook)
 	switch outcome {
 	case shadow.Failed:
@@ -64,7 +64,7 @@ func (x *Observer) endShadow(r *review.Request, outcome shadow.Outcome, c *HookR
 }
 
 // recordShadow counts a call of a hook in shadow and completes its record.
-func (x *Observer) recordShadow(ctx context.Context, r *review.Request, h *match.Hook, c shadow.Call) {
+func (x *Observer) recordShadow(ctx context.Context, r *review.Request, h *match.Hook, c shadow.CallRecord) {
 	l := x.metrics.labels(h)
 	x.metrics.shadowCalls.WithLabelValues(l.name, l.kind, string(c.Outcome)).Inc()
 	if x.options.Shadows == nil {

@@ -77,7 +77,7 @@ func (c slowCall) String() string {
 	return text
 }
 
-func slowReviewOf(v *latency.Review, deadline time.Time) slowReview {
+func slowReviewOf(v *latency.ReviewRecord, deadline time.Time) slowReview {
 	s := slowReview{
 		Duration: spell(v.Edge + v.Took), Timeout: spell(deadline.Sub(v.Begun) + v.Edge), Edge: spell(v.Edge), Held: spell(v.Held),
 		More: max(0, len(v.Calls)-maxSlowHooks),
@@ -85,7 +85,7 @@ func slowReviewOf(v *latency.Review, deadline time.Time) slowReview {
 	if v.TraceID.IsValid() {
 		s.TraceID = v.TraceID.String()
 	}
-	calls := slices.SortedStableFunc(slices.Values(v.Calls), func(a, b latency.Call) int {
+	calls := slices.SortedStableFunc(slices.Values(v.Calls), func(a, b latency.CallRecord) int {
 		return cmp.Or(cmp.Compare(b.Alone, a.Alone), cmp.Compare(b.Took(), a.Took()))
 	})
 	for i := range calls[:len(calls)-s.More] {
@@ -94,7 +94,7 @@ func slowReviewOf(v *latency.Review, deadline time.Time) slowReview {
 	return s
 }
 
-func slowCallOf(c *latency.Call) slowCall {
+func slowCallOf(c *latency.CallRecord) slowCall {
 	s := slowCall{
 		Configuration: c.Hook.Configuration, Hook: c.Hook.Name, Round: c.Round, Outcome: c.Outcome, Duration: spell(c.Took()),
 		Queued: spell(c.Queued), Host: spell(c.Host), Applied: spell(c.Applied), Instance: Cut(c.Instance, maxSlowInstance),
@@ -132,7 +132,7 @@ func (s *slowReview) annotation() string {
 }
 
 // noteSlow logs a review that took too long, within the rate limit of its cluster, and returns its annotation.
-func (x *Observer) noteSlow(ctx context.Context, v *latency.Review) (annotation string) {
+func (x *Observer) noteSlow(ctx context.Context, v *latency.ReviewRecord) (annotation string) {
 	if x.options.Slow <= 0 || v.Edge+v.Took < x.options.Slow {
 		return ""
 	}
@@ -143,7 +143,7 @@ func (x *Observer) noteSlow(ctx context.Context, v *latency.Review) (annotation 
 	return annotation
 }
 
-func (x *Observer) logSlow(ctx context.Context, v *latency.Review, s *slowReview) {
+func (x *Observer) logSlow(ctx context.Context, v *latency.ReviewRecord, s *slowReview) {
 	more, ok := x.slow.allow(v.Cluster, v.Begun.Add(v.Took))
 	if !ok {
 		return

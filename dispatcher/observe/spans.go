@@ -185,7 +185,7 @@ func startCall(ctx context.Context, tracer trace.Tracer, r *review.Request, c re
 }
 
 // notePolicy adds the event of a policy to the span of its review.
-func notePolicy(review trace.Span, c *HookReport) {
+func notePolicy(review trace.Span, c *FinishedHook) {
 	if !review.IsRecording() {
 		return
 	}
@@ -194,7 +194,7 @@ func notePolicy(review trace.Span, c *HookReport) {
 }
 
 // endCall ends the span of a call, if it is recorded, with its outcome and its phases.
-func endCall(c *HookReport) {
+func endCall(c *FinishedHook) {
 	if !c.Recorded.IsRecording() {
 		return
 	}

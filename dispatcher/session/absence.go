@@ -65,7 +65,7 @@ func (a *absences) mayLog(id match.HookID, now time.Time) bool {
 
 // logAbsences logs which hooks have lost their last host, in one line, and which have one again, in another line. It leaves out
 // hooks in shadow, which decide nothing.
-func (r *Registry) logAbsences(now time.Time) {
+func (r *Router) logAbsences(now time.Time) {
 	v := r.hooks.Load()
 	unserved := slices.DeleteFunc(r.Unserved(), func(h *match.Hook) bool { return !h.Decides() })
 	lost, back := r.absences.look(now, unserved, func(id match.HookID) bool {

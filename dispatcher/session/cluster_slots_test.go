@@ -28,7 +28,7 @@ func (m *mesh) hold(h *host, cluster string, calls int, hooks ...string) (all []
 
 func TestSlowCallsOfAClusterLeaveSlotsToOthers(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
-		m.registry.UpdateClusters([]string{"noisy", "quiet"})
+		m.router.UpdateClusters([]string{"noisy", "quiet"})
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 16}, "a", "b")
 		waiting, noisy := m.hold(h, "noisy", 16, "a")
 		if len(noisy) != 12 {
@@ -55,17 +55,17 @@ func TestSlowCallsOfAClusterLeaveSlotsToOthers(t *testing.T) {
 func TestAClusterThatIsAloneMayUseAllSlots(t *testing.T) {
 	for name, alone := range map[string]func(m *mesh) *host{
 		"no other cluster is known": func(m *mesh) *host {
-			m.registry.UpdateClusters([]string{"east"})
+			m.router.UpdateClusters([]string{"east"})
 			return m.connect("one", &hostv1.Hello{MaxOutstanding: 4}, "a")
 		},
 		"the hook is for it alone": func(m *mesh) *host {
 			m.clusters = []string{"east", "unknown"}
 			m.configure("a")
-			m.registry.UpdateClusters([]string{"east", "west"})
+			m.router.UpdateClusters([]string{"east", "west"})
 			return m.connect("one", &hostv1.Hello{MaxOutstanding: 4}, "a")
 		},
 		"the host asks for it alone": func(m *mesh) *host {
-			m.registry.UpdateClusters([]string{"east", "west"})
+			m.router.UpdateClusters([]string{"east", "west"})
 			return m.connect("one", &hostv1.Hello{MaxOutstanding: 4, Clusters: []string{"east"}}, "a")
 		},
 	} {
@@ -83,7 +83,7 @@ func TestAClusterThatIsAloneMayUseAllSlots(t *testing.T) {
 // cluster keeps them again, while calls go on.
 func TestSharesFollowTheConfiguration(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		m.registry.UpdateClusters([]string{"west", "east"})
+		m.router.UpdateClusters([]string{"west", "east"})
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 8}, "a")
 		reviews := func(when string, want int) {
 			t.Helper()
@@ -100,7 +100,7 @@ func TestSharesFollowTheConfiguration(t *testing.T) {
 		}
 		m.hold(h, "east", 8, "a")
 		reviews("two clusters", 0) // hold has taken six
-		m.registry.UpdateClusters([]string{"east"})
+		m.router.UpdateClusters([]string{"east"})
 		if n := h.hear(); n.GetReview() == nil {
 			t.Errorf("alone: got %v", n)
 		}
@@ -109,18 +109,18 @@ func TestSharesFollowTheConfiguration(t *testing.T) {
 		}
 		m.clusters = []string{"east"}
 		m.configure("a")
-		m.registry.UpdateClusters([]string{"east", "west"})
-		if s := m.registry.all()[0]; s.Figures().Shared {
+		m.router.UpdateClusters([]string{"east", "west"})
+		if s := m.router.all()[0]; s.Figures().Shared {
 			t.Error("the hook is for one cluster")
 		}
 		m.clusters = []string{"east", "west"}
 		m.configure("a")
-		if s := m.registry.all()[0]; !s.Figures().Shared {
+		if s := m.router.all()[0]; !s.Figures().Shared {
 			t.Error("the hook is for two clusters")
 		}
 		m.clusters = nil
 		m.configure("a")
-		if s := m.registry.all()[0]; !s.Figures().Shared {
+		if s := m.router.all()[0]; !s.Figures().Shared {
 			t.Error("the hook is for all clusters")
 		}
 		if f := h.hear(); f != nil {
@@ -132,7 +132,7 @@ func TestSharesFollowTheConfiguration(t *testing.T) {
 // Calls of one review are in one frame as far as the share of their cluster goes. The others wait.
 func TestAReviewWithMoreCallsThanItsClusterMayHold(t *testing.T) {
 	inBubble(t, []string{"a", "b", "c", "d"}, func(t *testing.T, m *mesh) {
-		m.registry.UpdateClusters([]string{"east", "west"})
+		m.router.UpdateClusters([]string{"east", "west"})
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 4}, "a", "b", "c", "d")
 		m.cluster = "east"
 		got := m.review("a", "b", "c", "d")
@@ -153,11 +153,11 @@ func TestAReviewWithMoreCallsThanItsClusterMayHold(t *testing.T) {
 // Of two slots a cluster that has one may not have the other, though half of them are free.
 func TestSparesAreWithinTheShare(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		m.registry.UpdateClusters([]string{"east", "west"})
+		m.router.UpdateClusters([]string{"east", "west"})
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 2}, "a")
 		m.hold(h, "east", 1, "a")
 		hook := m.snapshot.Hooks()[0]
-		if m.registry.Spare(hook, review.Shadow, "east") || !m.registry.Spare(hook, review.Shadow, "west") {
+		if m.router.Spare(hook, review.Shadow, "east") || !m.router.Spare(hook, review.Shadow, "west") {
 			t.Error("spare for a cluster past its share, or not for the other one")
 		}
 		m.mode, m.cluster = review.Shadow, "east"
@@ -168,7 +168,7 @@ func TestSparesAreWithinTheShare(t *testing.T) {
 // Slots that a cluster holds on one replica do not keep it from another one.
 func TestAClusterPastItsShareOfAReplicaGetsAnotherOne(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		m.registry.UpdateClusters([]string{"east", "west"})
+		m.router.UpdateClusters([]string{"east", "west"})
 		one := m.connect("one", &hostv1.Hello{MaxOutstanding: 4}, "a")
 		if _, got := m.hold(one, "east", 4, "a"); len(got) != 3 {
 			t.Fatalf("it holds %d of 4 slots", len(got))

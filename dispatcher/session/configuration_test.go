@@ -81,7 +81,7 @@ func TestNoReviewMeetsAHookThatTheSessionsDoNotKnow(t *testing.T) {
 		}
 		configuration, err := store.New(store.Options{Sources: []config.Source{source}, OnSnapshot: func(s *match.Snapshot) {
 			review()
-			m.registry.Update(s)
+			m.router.Update(s)
 			review()
 		}})
 		if err != nil {
@@ -188,7 +188,7 @@ func TestAHookThatComesBackStays(t *testing.T) {
 func TestARemovedHookIsNobodysConcernButThatOfReviewsUnderWay(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		m.configure("b")
-		if got := m.registry.Ready(); !slices.Equal(got, []string{"c/b"}) {
+		if got := m.router.Ready(); !slices.Equal(got, []string{"c/b"}) {
 			t.Errorf("without a host are %v", got)
 		}
 		m.configureAs("other", "stranger", "a")
@@ -208,7 +208,7 @@ func TestHostsAreToldOfOtherDispatchers(t *testing.T) {
 			}
 			return out
 		}
-		m.registry.UpdatePeers(peers("d3", "d2"))
+		m.router.UpdatePeers(peers("d3", "d2"))
 		h := m.dial("host", 64)
 		h.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Hello{Hello: &hostv1.Hello{
 			Host: "h", Instance: "i", ProtocolMin: 1, ProtocolMax: 1,
@@ -225,10 +225,10 @@ func TestHostsAreToldOfOtherDispatchers(t *testing.T) {
 			}
 		}
 		told("d2", "d3")
-		m.registry.UpdatePeers(peers("d2", "d3")) // the same: nothing is sent
-		m.registry.UpdatePeers(peers("d2", "d4"))
+		m.router.UpdatePeers(peers("d2", "d3")) // the same: nothing is sent
+		m.router.UpdatePeers(peers("d2", "d4"))
 		told("d2", "d4")
-		m.registry.UpdatePeers(nil)
+		m.router.UpdatePeers(nil)
 		told()
 	})
 }

@@ -71,7 +71,7 @@ func measured(t *testing.T, name string, o match.Hedge, takes func(r *rand.Rand,
 			elapse(time.Duration(1 + random.ExpFloat64()*float64(time.Millisecond)))
 			open.Add(1)
 			begun := time.Now()
-			m.registry.Start(t.Context(), m.call(), func(_ int, r review.Result) {
+			m.router.Start(t.Context(), m.call(), func(_ int, r review.Result) {
 				if took[i] = time.Since(begun); r.Failure != nil {
 					t.Error(r.Failure)
 				}
@@ -80,10 +80,10 @@ func measured(t *testing.T, name string, o match.Hedge, takes func(r *rand.Rand,
 		}
 		open.Wait()
 		slices.Sort(took)
-		second := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("lost"))
+		second := testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("lost"))
 		f = figures{took[calls/2], took[calls*99/100], took[calls*999/1000], 100 * second / calls}
 		t.Logf("%-82s p50 %8s, p99 %8s, p99.9 %8s, extra calls %.2f %%", name, f.p50, f.p99, f.p999, f.extra)
-		for _, s := range m.registry.all() {
+		for _, s := range m.router.all() {
 			s.Close(errors.New("the measurement is over"))
 		}
 		replicas.Wait()

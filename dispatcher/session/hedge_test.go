@@ -49,7 +49,7 @@ func (m *mesh) wantHedges(won, lost, noCapacity int) {
 	m.t.Helper()
 	got := [3]int{}
 	for i, outcome := range []string{"won", "lost", "no_capacity"} {
-		got[i] = int(testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues(outcome)))
+		got[i] = int(testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues(outcome)))
 	}
 	if want := [3]int{won, lost, noCapacity}; got != want {
 		m.t.Errorf("hedges won, lost, without capacity: got %v, want %v", got, want)
@@ -112,7 +112,7 @@ func TestASlowReplicaIsOvertaken(t *testing.T) {
 func (m *mesh) wantIdle() {
 	m.t.Helper()
 	synctest.Wait()
-	for _, s := range m.registry.all() {
+	for _, s := range m.router.all() {
 		if n := s.UsedSlots(); n != 0 {
 			m.t.Errorf("%d slots of %s are taken", n, s.Instance())
 		}
@@ -315,7 +315,7 @@ func TestADrainingDispatcherMakesNoExtraCalls(t *testing.T) {
 		slow, other, first := either(t, one, two)
 		ctx, stop := context.WithCancel(t.Context())
 		var drain sync.WaitGroup
-		drain.Go(func() { m.registry.Drain(ctx, 10*time.Second) })
+		drain.Go(func() { m.router.Drain(ctx, 10*time.Second) })
 		elapse(delay)
 		for f := other.hear(); f != nil; f = other.hear() {
 			if f.GetDrain() == nil {
@@ -361,7 +361,7 @@ func TestExtraCallsUseSpareCapacityOnly(t *testing.T) {
 					h.allow(h.review(), 0)
 					m.waiting.want("a", "allowed")
 				}
-				if n := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("no_capacity")); n == 0 {
+				if n := testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("no_capacity")); n == 0 {
 					t.Error("nothing is counted")
 				}
 			})
@@ -402,11 +402,11 @@ func TestTheBudgetOfExtraCallsIsKept(t *testing.T) {
 			}
 			got.want("a", "allowed")
 		}
-		sent := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("lost"))
+		sent := testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("won")) + testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("lost"))
 		if sent != calls/10 {
 			t.Errorf("%v extra calls of %d, want %d", sent, calls, calls/10)
 		}
-		if n := testutil.ToFloat64(m.registry.metrics.hedges.Vec.WithLabelValues("denied_budget")); n != calls-calls/10 {
+		if n := testutil.ToFloat64(m.router.metrics.hedges.Vec.WithLabelValues("denied_budget")); n != calls-calls/10 {
 			t.Errorf("%v are counted as denied, want %d", n, calls-calls/10)
 		}
 	})

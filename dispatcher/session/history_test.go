@@ -89,7 +89,7 @@ func playHistory(t *testing.T, seed uint64) {
 		h := &history{mesh: m, seed: seed, calm: make(chan struct{}), finished: make(chan struct{})}
 		h.books.hooks, h.books.started = map[string][]*match.Hook{}, map[string]int{}
 		h.configure(0, h.rand(0))
-		judge, err := dispatcher.New(dispatcher.Options{Snapshots: h, Clusters: h, Streams: counting{h}, Capacity: h.registry})
+		judge, err := dispatcher.New(dispatcher.Options{Snapshots: h, Clusters: h, Streams: counting{h}, Capacity: h.router})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func (h *history) settled(t *testing.T) {
 	if n := h.calls.Load(); n != 0 {
 		t.Errorf("all reviews are answered, and %d calls have no result", n)
 	}
-	sessions := h.registry.all()
+	sessions := h.router.all()
 	if len(sessions) != hostsInHistory {
 		t.Errorf("%d sessions, want %d", len(sessions), hostsInHistory)
 	}
@@ -161,10 +161,10 @@ type counting struct{ h *history }
 func (c counting) Start(ctx context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	ended := make([]atomic.Bool, len(b.Calls))
 	c.h.calls.Add(int64(len(ended)))
-	for _, s := range c.h.registry.all() {
+	for _, s := range c.h.router.all() {
 		c.h.audit(s)
 	}
-	return c.h.registry.Start(ctx, b, func(i int, r review.Result) {
+	return c.h.router.Start(ctx, b, func(i int, r review.Result) {
 		if ended[i].Swap(true) {
 			c.h.t.Errorf("call of %q ended twice", b.Calls[i].Hook.ID.Name)
 		}
@@ -215,8 +215,8 @@ func (h *history) configure(revision int, r *rand.Rand) {
 	h.books.Lock()
 	h.books.hooks[snapshot.Revision()] = snapshot.Hooks()
 	h.books.Unlock()
-	h.registry.UpdateClusters([]string{"east", "west"}[:1+r.IntN(2)])
-	h.registry.Update(snapshot)
+	h.router.UpdateClusters([]string{"east", "west"}[:1+r.IntN(2)])
+	h.router.Update(snapshot)
 	h.snapshot.Store(snapshot)
 }
 

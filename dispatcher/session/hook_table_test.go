@@ -42,7 +42,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 	inBubble(t, []string{"h0"}, func(t *testing.T, m *mesh) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 300 {
-			before, old := m.registry.hooks.Load(), map[string]bool{}
+			before, old := m.router.hooks.Load(), map[string]bool{}
 			for id := range before.pools {
 				if _, removed := before.removed[id]; !removed {
 					old[id.Name] = true
@@ -61,7 +61,7 @@ func TestAViewIsWhatItsSnapshotsMakeIt(t *testing.T) {
 				}
 			}
 			m.configure(names...)
-			m.registry.hooks.Load().check(t, current)
+			m.router.hooks.Load().check(t, current)
 			if random.IntN(4) == 0 { // no review calls a removed hook any more
 				elapse(stream.MaxReview + stream.TickInterval)
 				synctest.Wait()

@@ -12,15 +12,15 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// hostSession is a session in a registry. It is the sink of its own session: it hands results and reports to the pools.
+// hostSession is a session in a router. It is the sink of its own session: it hands results and reports to the pools.
 type hostSession struct {
 	pool.Replica
 
-	registry *Registry
-	about    introduction
-	tenant   *tenant   // set when it is added to the index
-	joined   time.Time // likewise
-	shard    int       // by which it is maintained; likewise
+	router *Router
+	about  introduction
+	tenant *tenant   // set when it is added to the index
+	joined time.Time // likewise
+	shard  int       // by which it is maintained; likewise
 }
 
 // introduction is the part of a Hello for listings; each name has at most [MaxNameBytes], the name of the SDK twice as many.
@@ -28,9 +28,9 @@ type introduction struct{ name, sdk, zone string }
 
 var _ stream.Sink = (*hostSession)(nil)
 
-// newSession makes the session of a host from its Hello. The registry completes o.
-func newSession(r *Registry, peer identity.Peer, hello *hostv1.Hello, o stream.Options) *hostSession {
-	s := &hostSession{registry: r, about: introduction{hello.GetHost(), strings.TrimSpace(hello.GetSdk() + " " + hello.GetSdkVersion()), hello.GetZone()}}
+// newSession makes the session of a host from its Hello. The router completes o.
+func newSession(r *Router, peer identity.Peer, hello *hostv1.Hello, o stream.Options) *hostSession {
+	s := &hostSession{router: r, about: introduction{hello.GetHost(), strings.TrimSpace(hello.GetSdk() + " " + hello.GetSdkVersion()), hello.GetZone()}}
 	o.Sink, o.Frames = s, r.metrics.frames
 	s.InitReplica(hello, peer, r.digests, r.metrics.retries, o)
 	return s
@@ -51,16 +51,16 @@ func (s *hostSession) share(v *hookTable) { s.SetShared(v.severalClusters(&s.Rep
 
 // OpenChanged implements [stream.Sink].
 func (s *hostSession) OpenChanged() {
-	r := s.registry
+	r := s.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.NoteOpen(r.absentFrom(time.Now()))
 }
 
 // SlotsFreed implements [stream.Sink]. The slots of a silent session go to waiting calls when there is nothing better: see
-// [Registry.maintainQueues].
+// [Router.maintainQueues].
 func (s *hostSession) SlotsFreed() {
-	if s.registry.queued.Load() == 0 || s.Unresponsive(time.Now()) {
+	if s.router.queued.Load() == 0 || s.Unresponsive(time.Now()) {
 		return
 	}
 	s.ServeWaiting()
@@ -70,7 +70,7 @@ func (s *hostSession) SlotsFreed() {
 // turn: two changes of the configuration may come here the other way round.
 func (s *hostSession) probePending() {
 	s.Probe(func() (names []string) {
-		v := s.registry.hooks.Load()
+		v := s.router.hooks.Load()
 		for p := range s.Memberships() {
 			if h := v.pending[p]; h != nil && !slices.Contains(names, h.ID.Name) {
 				names = append(names, h.ID.Name)
@@ -88,7 +88,7 @@ func (s *hostSession) ProbesAnswered(answers []stream.ProbeAnswer) {
 			continue
 		}
 		select {
-		case s.registry.readied <- struct{}{}:
+		case s.router.readied <- struct{}{}:
 		default:
 		}
 	}

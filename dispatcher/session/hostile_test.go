@@ -22,7 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
-// network is a registry behind a gRPC listener, and hosts that do as the test says.
+// network is a router behind a gRPC listener, and hosts that do as the test says.
 type network struct {
 	*mesh
 
@@ -48,7 +48,7 @@ func (n *network) join(first *hostv1.ConnectRequest) (h *remote, hangUp func()) 
 	return h, func() { _ = conn.Close() }
 }
 
-// dialer dials the registry.
+// dialer dials the router.
 func (n *network) dialer() grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return n.listener.DialContext(ctx) })
 }
@@ -199,7 +199,7 @@ func TestAHostHearsWhyItsStreamEnds(t *testing.T) {
 		defer hangUp()
 		got, _ := n.ask(10)
 		id := h.hear().GetReview().GetCallId()
-		go n.registry.Drain(t.Context(), stream.MaxReview)
+		go n.router.Drain(t.Context(), stream.MaxReview)
 		if f := h.hear(); f.GetDrain() == nil {
 			t.Errorf("the host is told %v", f)
 		}

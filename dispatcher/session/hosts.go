@@ -56,9 +56,9 @@ type HostPage struct {
 	Limit int
 }
 
-// Hosts are the sessions of a page, in the order of their names, and whether others follow. It holds the lock of the registry
+// Hosts are the sessions of a page, in the order of their names, and whether others follow. It holds the lock of the router
 // while it copies pointers to all sessions, and the lock of each session of the page for a moment.
-func (r *Registry) Hosts(page HostPage) (hosts []HostStatus, more bool) {
+func (r *Router) Hosts(page HostPage) (hosts []HostStatus, more bool) {
 	v, now := r.hooks.Load(), time.Now()
 	found := slices.DeleteFunc(r.all(), func(s *hostSession) bool {
 		return s.ID() <= page.After || page.Hook != "" && !s.servesNamed(page.Hook)
@@ -72,7 +72,7 @@ func (r *Registry) Hosts(page HostPage) (hosts []HostStatus, more bool) {
 }
 
 // Offers reports whether a connected host offers a hook and may serve it by its route, which need not be in force.
-func (r *Registry) Offers(h *match.Hook) bool {
+func (r *Router) Offers(h *match.Hook) bool {
 	v, offer := r.hooks.Load(), offerOf(h)
 	r.mu.Lock()
 	offering := r.index.offering(map[pool.Digest]pool.Offer{v.digests.Offer(offer): offer})
@@ -98,7 +98,7 @@ type Offering struct {
 }
 
 // Offerings returns which of these hooks the hosts of each identity offer, whether or not a route grants them, fewest hooks first.
-func (r *Registry) Offerings(hooks []*match.Hook) (out []Offering) {
+func (r *Router) Offerings(hooks []*match.Hook) (out []Offering) {
 	latest := map[*tenant][]*hostSession{}
 	for _, s := range r.all() {
 		if s.Standing().Leaving {

@@ -18,7 +18,7 @@ import (
 // wantStatus compares the sessions that serve a hook, or all if its name is empty.
 func (m *mesh) wantStatus(hook string, want ...string) {
 	m.t.Helper()
-	hosts, more := m.registry.Hosts(HostPage{Hook: hook, Limit: 10})
+	hosts, more := m.router.Hosts(HostPage{Hook: hook, Limit: 10})
 	got := map[string]bool{}
 	for _, h := range hosts {
 		var hooks []string
@@ -58,7 +58,7 @@ func TestHostsTellHowTheirSessionsAre(t *testing.T) {
 		m.configure("new", "b")
 		m.connect("three", &hostv1.Hello{MaxOutstanding: 1}, "new")
 		m.wantStatus("new", fmt.Sprintf("three host [new] %d 0/1", HostPending))
-		last := m.registry.HookHosts()
+		last := m.router.HookHosts()
 		if len(last) != 3 || last[0].Pending == nil || last[1].Removed || !last[2].Removed || last[2].Hook.ID.Name != "a" {
 			t.Errorf("hooks %+v", last)
 		}
@@ -73,7 +73,7 @@ func TestOfferingsAreOfEachIdentity(t *testing.T) {
 	expect := func(want ...string) {
 		t.Helper()
 		var got []string
-		for _, x := range d.registry.Offerings(d.snapshot.Hooks()) {
+		for _, x := range d.router.Offerings(d.snapshot.Hooks()) {
 			text := x.Peer.Name()
 			for _, h := range x.Hooks {
 				text += " " + h.ID.Name
@@ -108,7 +108,7 @@ func TestAHostOffersAHookBeforeThereIsARoute(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		offers := func(name string, hosts ...string) bool {
 			id := match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE, Name: name}
-			return m.registry.Offers(&match.Hook{ID: id, Route: match.Route{Stream: true, Hosts: hosts}})
+			return m.router.Offers(&match.Hook{ID: id, Route: match.Route{Stream: true, Hosts: hosts}})
 		}
 		if offers("other", "host") {
 			t.Error("no host is connected")
@@ -118,7 +118,7 @@ func TestAHostOffersAHookBeforeThereIsARoute(t *testing.T) {
 			t.Error("a host offers a and other, for routes that name it")
 		}
 		mutates := match.HookID{Stage: admissionv1.Stage_STAGE_MUTATE, Name: "other"}
-		if m.registry.Offers(&match.Hook{ID: mutates, Route: match.Route{Stream: true, Hosts: []string{"host"}}}) {
+		if m.router.Offers(&match.Hook{ID: mutates, Route: match.Route{Stream: true, Hosts: []string{"host"}}}) {
 			t.Error("it offers to validate")
 		}
 		one.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{Drain: &hostv1.HostDrain{}}})
@@ -185,6 +185,6 @@ func BenchmarkHosts(b *testing.B) {
 	c := newCrowd(b, crowdSize, 8)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.registry.Hosts(HostPage{Limit: 500})
+		c.router.Hosts(HostPage{Limit: 500})
 	}
 }

@@ -131,7 +131,7 @@ func TestAHostReadsWhyItsIdentityEnded(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		channel := &lasting{peer: identity.Named("host")}
 		network := bufconn.Listen(1 << 16)
-		m.server = NewServer(m.registry, func(context.Context) identity.Channel { return channel })
+		m.server = NewServer(m.router, func(context.Context) identity.Channel { return channel })
 		server := grpc.NewServer(ServerOptions()...)
 		hostv1.RegisterHostServiceServer(server, m.server)
 		go func() { _ = server.Serve(network) }()
@@ -185,7 +185,7 @@ func TestAHostOfAnotherAuthorityTakesNoSessionsOfTheGranted(t *testing.T) {
 			t.Fatalf("session %d of the authority: %v", i, err)
 		}
 	}
-	for _, s := range d.registry.all() {
+	for _, s := range d.router.all() {
 		if vouched := s.Peer.VouchedBy(d.mesh.authorities); vouched == (s.tenant.ungranted.Load() != 0) {
 			t.Errorf("%v is granted: %v", s.Peer, !vouched)
 		}

@@ -18,7 +18,7 @@ type instrumentation struct {
 }
 
 // newInstrumentation makes the instruments and registers them if there is a registry for them.
-func newInstrumentation(m prometheus.Registerer, r *Registry) (*instrumentation, error) {
+func newInstrumentation(m prometheus.Registerer, r *Router) (*instrumentation, error) {
 	i := &instrumentation{
 		frames: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portcullis_host_review_frames_total", Help: "Review frames handed to host streams.",

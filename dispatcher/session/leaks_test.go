@@ -28,7 +28,7 @@ func TestAHostThatLeaksItsSlotsHasToDialAgain(t *testing.T) {
 			h.hear() // Cancel
 		}
 		seeing := prometheus.NewRegistry()
-		if _, err := newInstrumentation(seeing, m.registry); err != nil {
+		if _, err := newInstrumentation(seeing, m.router); err != nil {
 			t.Fatal(err)
 		}
 		var cause error

@@ -22,7 +22,7 @@ import (
 // into force. Beyond a look at each hook, and at each session where a
 // hook came, went or is granted to others, the cost grows with the changes alone: a host hears of hooks that came, went, or are granted
 // to others, and of nothing else.
-func (r *Registry) Update(snapshot *match.Snapshot) {
+func (r *Router) Update(snapshot *match.Snapshot) {
 	r.updateTable(func(c *tableUpdate) {
 		c.next.revision, c.next.hosts = snapshot.Revision(), make(map[grantKey]bool, len(c.old.hosts))
 		for _, h := range snapshot.Hooks() {
@@ -34,13 +34,13 @@ func (r *Registry) Update(snapshot *match.Snapshot) {
 }
 
 // forgetRemoved drops the hooks that no review can call any more.
-func (r *Registry) forgetRemoved() {
+func (r *Router) forgetRemoved() {
 	r.updateTable((*tableUpdate).keepHooks)
 }
 
 // UpdateClusters says which clusters may send reviews, by name, in any order. Where more than one may use a session, none
 // takes more than its share of the slots; until the first call there is one at most. Calls in flight are left alone.
-func (r *Registry) UpdateClusters(names []string) {
+func (r *Router) UpdateClusters(names []string) {
 	names = slices.Sorted(slices.Values(names))
 	if slices.Equal(names, r.hooks.Load().clusters) {
 		return
@@ -52,7 +52,7 @@ func (r *Registry) UpdateClusters(names []string) {
 }
 
 // updateTable puts another table in place, and tells sessions, calls and hosts that it concerns.
-func (r *Registry) updateTable(hooks func(*tableUpdate)) {
+func (r *Router) updateTable(hooks func(*tableUpdate)) {
 	r.mu.Lock()
 	c := newTableUpdate(r.hooks.Load(), time.Now())
 	hooks(c)
@@ -85,8 +85,8 @@ func (r *Registry) updateTable(hooks func(*tableUpdate)) {
 }
 
 // assignPools makes a session leave the pools that it may not serve any more, and gives it memberships of those that it may
-// serve from now on: join puts them in force. The registry's lock is held.
-func (r *Registry) assignPools(s *hostSession, v *hookTable, now time.Time) {
+// serve from now on: join puts them in force. The router's lock is held.
+func (r *Router) assignPools(s *hostSession, v *hookTable, now time.Time) {
 	before, mine := s.Memberships(), make(map[*pool.Pool]*pool.Member)
 	for _, o := range s.Hello.Offers {
 		for _, p := range v.byOffer[o.Digest] {
@@ -119,7 +119,7 @@ func ungranted(pools []*pool.Pool, peer identity.Peer) string {
 }
 
 // hookState is how a hook stands that a session offers.
-func (r *Registry) hookState(s *hostSession, o pool.Offer) *hostv1.HookState {
+func (r *Router) hookState(s *hostSession, o pool.Offer) *hostv1.HookState {
 	v, mine := r.hooks.Load(), s.Memberships()
 	state := &hostv1.HookState{Name: o.Name, Stage: o.Stage, Revision: v.revision}
 	pools := v.offered(o)
@@ -146,9 +146,9 @@ func (r *Registry) hookState(s *hostSession, o pool.Offer) *hostv1.HookState {
 	return state
 }
 
-// UpdatePeers sets the other dispatchers for hosts to dial, in any order. The registry keeps the list, which is not
+// UpdatePeers sets the other dispatchers for hosts to dial, in any order. The router keeps the list, which is not
 // changed any more. If it differs from the one before, each connected host gets a Welcome with it.
-func (r *Registry) UpdatePeers(peers []*hostv1.Peer) {
+func (r *Router) UpdatePeers(peers []*hostv1.Peer) {
 	peers = slices.SortedFunc(slices.Values(peers), func(a, b *hostv1.Peer) int { return cmp.Compare(a.GetDispatcherId(), b.GetDispatcherId()) })
 	r.mu.Lock()
 	same := slices.EqualFunc(peers, r.peers, func(a, b *hostv1.Peer) bool { return proto.Equal(a, b) })
@@ -163,7 +163,7 @@ func (r *Registry) UpdatePeers(peers []*hostv1.Peer) {
 }
 
 // welcome is the first frame for a host, and without offers a later frame with the peers anew.
-func (r *Registry) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.Peer) *hostv1.ConnectResponse {
+func (r *Router) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.Peer) *hostv1.ConnectResponse {
 	w := &hostv1.Welcome{
 		SessionId:       s.ID(),
 		DispatcherId:    r.id,
@@ -182,7 +182,7 @@ func (r *Registry) welcome(s *hostSession, offers []pool.Offer, peers []*hostv1.
 }
 
 // announce tells a host the state of each of its hooks that has changed.
-func (r *Registry) announce(s *hostSession, changed map[pool.Digest]pool.Offer) {
+func (r *Router) announce(s *hostSession, changed map[pool.Digest]pool.Offer) {
 	for _, o := range s.Hello.Among(changed) {
 		state := r.hookState(s, o)
 		if state.GetState() == hostv1.State_STATE_UNKNOWN_HOOK { // which it was not before
@@ -193,7 +193,7 @@ func (r *Registry) announce(s *hostSession, changed map[pool.Digest]pool.Offer) 
 }
 
 // addSession takes a session in that offers hooks. A second session of the same process replaces the first, whose calls finish where they are.
-func (r *Registry) addSession(s *hostSession, offers []pool.Offer) error {
+func (r *Router) addSession(s *hostSession, offers []pool.Offer) error {
 	r.mu.Lock()
 	if r.draining {
 		r.mu.Unlock()
@@ -225,7 +225,7 @@ func (r *Registry) addSession(s *hostSession, offers []pool.Offer) error {
 	return nil
 }
 
-func (r *Registry) removeSession(s *hostSession) {
+func (r *Router) removeSession(s *hostSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.index.removeSession(s) {
@@ -234,7 +234,7 @@ func (r *Registry) removeSession(s *hostSession) {
 	r.leaveAllPools(s, time.Now())
 }
 
-// leaveAllPools removes a session from its pools for good. The registry's lock is held.
-func (r *Registry) leaveAllPools(s *hostSession, now time.Time) {
+// leaveAllPools removes a session from its pools for good. The router's lock is held.
+func (r *Router) leaveAllPools(s *hostSession, now time.Time) {
 	s.SetMemberships(map[*pool.Pool]*pool.Member{}, r.absentFrom(now))
 }

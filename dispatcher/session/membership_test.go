@@ -84,22 +84,22 @@ func TestTheRosterKeepsNothingOfThoseWhoLeft(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{}, "a", "b")
 		m.connect("one", &hostv1.Hello{}, "a")
 		h.end()
-		for _, s := range m.registry.all() {
+		for _, s := range m.router.all() {
 			s.Close(io.EOF)
 		}
 		m.server.Wait()
 		alive(stream.TickInterval)
-		r := &m.registry.index
+		r := &m.router.index
 		if len(r.sessions) != 0 || len(r.instances) != 0 || len(r.tenants) != 0 || r.ungranted != 0 {
 			t.Errorf("left over: %v", r)
 		}
 	})
 }
 
-// crowd is a registry with many sessions and hooks. Every session offers some of the hooks in turn.
+// crowd is a router with many sessions and hooks. Every session offers some of the hooks in turn.
 type crowd struct {
-	registry *Registry
-	hooks    []string
+	router *Router
+	hooks  []string
 }
 
 // snapshot is hooks of which one is called anew.
@@ -123,7 +123,7 @@ func newCrowd(b *testing.B, hooks, offers int) *crowd {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &crowd{registry: r}
+	c := &crowd{router: r}
 	for i := range hooks {
 		c.hooks = append(c.hooks, fmt.Sprintf("h%d.crowd.dev", i))
 	}
@@ -142,8 +142,8 @@ func (c *crowd) join(b *testing.B, offers int) {
 				Name: c.hooks[(i*offers+k)%len(c.hooks)], Stage: 2,
 			})
 		}
-		s := newSession(c.registry, identity.Named("host"), first.GetHello(), stream.Options{ID: fmt.Sprint(i), Channel: identity.Named("host")})
-		if err := c.registry.addSession(s, pool.OffersOf(first.GetHello())); err != nil {
+		s := newSession(c.router, identity.Named("host"), first.GetHello(), stream.Options{ID: fmt.Sprint(i), Channel: identity.Named("host")})
+		if err := c.router.addSession(s, pool.OffersOf(first.GetHello())); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -168,7 +168,7 @@ func BenchmarkCrowdUpdate(b *testing.B) {
 	snapshots := []*match.Snapshot{c.snapshot(b, "this.crowd.dev"), c.snapshot(b, "that.crowd.dev")}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		c.registry.Update(snapshots[i%2])
+		c.router.Update(snapshots[i%2])
 	}
 }
 
@@ -184,7 +184,7 @@ func BenchmarkCrowdTick(b *testing.B) {
 					now = now.Add(stream.SuspectAfter + 100*time.Millisecond)
 				}
 				for turn := range stream.TickShards {
-					c.registry.maintain(now, turn)
+					c.router.maintain(now, turn)
 				}
 			}
 		})

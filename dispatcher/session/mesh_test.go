@@ -31,10 +31,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mesh is a registry with hosts whose frames the test writes itself, in a bubble with its own time.
+// mesh is a router with hosts whose frames the test writes itself, in a bubble with its own time.
 type mesh struct {
 	t           *testing.T
-	registry    *Registry
+	router      *Router
 	server      *Server
 	snapshot    *match.Snapshot
 	pending     []string    // hooks that are not in rotation when they are configured next
@@ -49,7 +49,7 @@ type mesh struct {
 	held        []*results  // that end with the test
 }
 
-// inBubble runs a test with a registry that serves validating hooks of the given names, granted to identity "host".
+// inBubble runs a test with a router that serves validating hooks of the given names, granted to identity "host".
 // A name may be followed by "!" for a hook with side effects.
 func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 	t.Helper()
@@ -60,7 +60,7 @@ func inBubble(t *testing.T, hooks []string, test func(t *testing.T, m *mesh)) {
 		}
 		r.found = time.Now().Add(-StartGrace) // all hosts have had the time to come
 		ctx, stop := context.WithCancel(t.Context())
-		m := &mesh{t: t, registry: r, server: NewServer(r, nil)}
+		m := &mesh{t: t, router: r, server: NewServer(r, nil)}
 		m.configure(hooks...)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
@@ -121,7 +121,7 @@ func (m *mesh) configureFor(identities []string, configuration string, hooks ...
 			m.t.Fatal(f)
 		}
 	}
-	m.registry.Update(m.snapshot)
+	m.router.Update(m.snapshot)
 }
 
 // results collects how calls ended; each has to end once.
@@ -166,7 +166,7 @@ func (m *mesh) startFor(long time.Duration, names ...string) *results {
 			Hook: m.snapshot.Hooks()[i], Mode: m.mode, Deadline: time.Now().Add(long),
 		})
 	}
-	cancel := m.registry.Start(m.t.Context(), batch, func(i int, r review.Result) {
+	cancel := m.router.Start(m.t.Context(), batch, func(i int, r review.Result) {
 		out.mu.Lock()
 		defer out.mu.Unlock()
 		if _, twice := out.byHook[names[i]]; twice {

@@ -42,14 +42,14 @@ func TestAHostIsToldWhyItIsAsked(t *testing.T) {
 func TestOnlyHostsThatAgreeAreAskedAhead(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
 		other := m.connect("one", &hostv1.Hello{}, "a", "b")
-		if m.registry.Spare(m.snapshot.Hooks()[0], review.Speculative, "east") {
+		if m.router.Spare(m.snapshot.Hooks()[0], review.Speculative, "east") {
 			t.Error("a host that does not agree is spare")
 		}
 		alone := m.as(review.Speculative).review("a")
 		alone.want("a", "overload")
 		half := &hostv1.Hello{Hooks: []*hostv1.HookOffer{{Name: "b", Stage: 2}}} // it agrees to a alone
 		agrees := m.agreeing("two", half, "a")
-		if !m.registry.Spare(m.snapshot.Hooks()[0], review.Speculative, "east") {
+		if !m.router.Spare(m.snapshot.Hooks()[0], review.Speculative, "east") {
 			t.Error("no host is spare")
 		}
 		m.as(review.Decide).review("a") // whoever has it
@@ -90,7 +90,7 @@ func TestACallThatDoesNotDecideNeverWaits(t *testing.T) {
 				m.as(review.Decide).review("a")
 			}
 			m.as(mode).review("a").want("a", "overload")
-			if n := m.registry.queued.Load(); n != 1 {
+			if n := m.router.queued.Load(); n != 1 {
 				t.Errorf("%d calls wait, want the one that decides", n)
 			}
 			for f := h.hear(); f != nil; f = h.hear() {

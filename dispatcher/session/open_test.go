@@ -23,11 +23,11 @@ func TestAHostThatTakesNoCallsIsAbsent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 				h := m.connect("one", &hostv1.Hello{}, "a")
-				if missing := m.registry.Ready(); len(missing) != 0 {
+				if missing := m.router.Ready(); len(missing) != 0 {
 					t.Errorf("not ready with a host: %q", missing)
 				}
 				h.say(pause)
-				if missing := m.registry.Ready(); len(missing) != 1 {
+				if missing := m.router.Ready(); len(missing) != 1 {
 					t.Errorf("ready with a host that takes no calls: %q is missing", missing)
 				}
 				first := m.review("a")
@@ -40,7 +40,7 @@ func TestAHostThatTakesNoCallsIsAbsent(t *testing.T) {
 				got := m.review("a")
 				other.allow(other.review(), 0)
 				got.want("a", "allowed")
-				if missing := m.registry.Ready(); len(missing) != 0 {
+				if missing := m.router.Ready(); len(missing) != 0 {
 					t.Errorf("not ready with another host: %q", missing)
 				}
 			})
@@ -68,7 +68,7 @@ func TestCallsWaitForAHostThatPausesShortly(t *testing.T) {
 func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		one, two := m.connect("one", &hostv1.Hello{}, "a"), m.connect("two", &hostv1.Hello{}, "a")
-		p := m.registry.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
+		p := m.router.hooks.Load().pools[m.snapshot.Hooks()[0].ID]
 		want := func(when string, n int) {
 			t.Helper()
 			if got := p.OpenMembers(); got != n {
@@ -94,7 +94,7 @@ func TestAPoolCountsTheSessionsThatTakeCalls(t *testing.T) {
 // Where hosts have just begun to come, calls wait after a drain: another host may not have found the dispatcher yet.
 func TestWhereHostsHaveJustBegunToComeADrainIsNoEnd(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		m.registry.found = time.Time{}
+		m.router.found = time.Time{}
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		h.say(credit(0))
 		got := m.reviewFor(30*time.Second, "a")

@@ -18,7 +18,7 @@ func TestTheFloodOfAClusterIsNoOverloadForTheOthers(t *testing.T) {
 		call := func(cluster string) func(int) {
 			batch := m.call()
 			batch.Request = &admissionv1.AdmissionRequest{Cluster: cluster}
-			return m.registry.Start(t.Context(), batch, func(_ int, r review.Result) {
+			return m.router.Start(t.Context(), batch, func(_ int, r review.Result) {
 				how := "allowed"
 				if r.Failure != nil {
 					how = r.Failure.Kind.String()

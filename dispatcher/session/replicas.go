@@ -15,18 +15,18 @@ const MaxReplicaSeries = 1000
 
 // replicaMetrics are the metrics of each replica that serves a hook. It has series for the sessions of the moment.
 type replicaMetrics struct {
-	registry              *Registry
+	router                *Router
 	slots, used, p99, cut *prometheus.Desc
 }
 
-func newReplicaMetrics(r *Registry) *replicaMetrics {
+func newReplicaMetrics(r *Router) *replicaMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &replicaMetrics{
-		registry: r,
-		slots:    desc("portcullis_host_replica_slots", "Calls that a replica takes at a time: its credit.", "host", "replica"),
-		used:     desc("portcullis_host_replica_used_slots", "Calls that a replica has.", "host", "replica"),
+		router: r,
+		slots:  desc("portcullis_host_replica_slots", "Calls that a replica takes at a time: its credit.", "host", "replica"),
+		used:   desc("portcullis_host_replica_used_slots", "Calls that a replica has.", "host", "replica"),
 		p99: desc("portcullis_host_replica_p99_seconds",
 			"99th percentile of how long the latest calls of a replica took; 0 without calls.", "host", "replica"),
 		cut: desc("portcullis_host_replicas_without_series",
@@ -46,7 +46,7 @@ func (m *replicaMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	all := replicasOf(m.registry.all())
+	all := replicasOf(m.router.all())
 	own := shareSeries(all, MaxReplicaSeries)
 	for _, x := range own {
 		var slots, used int64

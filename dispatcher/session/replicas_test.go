@@ -13,7 +13,7 @@ import (
 
 func TestTheSlotsOfEachReplicaAreMetricsWhileItIsConnected(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		metrics := newReplicaMetrics(m.registry)
+		metrics := newReplicaMetrics(m.router)
 		want := func(series ...string) {
 			t.Helper()
 			text := "# HELP portcullis_host_replica_slots Calls that a replica takes at a time: its credit.\n# TYPE portcullis_host_replica_slots gauge\n" +
@@ -29,8 +29,8 @@ func TestTheSlotsOfEachReplicaAreMetricsWhileItIsConnected(t *testing.T) {
 		one := m.connect("one", &hostv1.Hello{MaxOutstanding: 3}, "a")
 		m.connect("idle", &hostv1.Hello{MaxOutstanding: 2}, "unknown")
 		m.review("a")
-		want(fmt.Sprintf(`portcullis_host_replica_slots{host=%q,replica="one"} 3`, replicasOf(m.registry.all())[0].host))
-		for _, x := range replicasOf(m.registry.all()) {
+		want(fmt.Sprintf(`portcullis_host_replica_slots{host=%q,replica="one"} 3`, replicasOf(m.router.all())[0].host))
+		for _, x := range replicasOf(m.router.all()) {
 			if len(x.sessions) != 1 || x.sessions[0].UsedSlots() != 1 {
 				t.Errorf("replica %s has %d sessions, want one with a used slot", x.instance, len(x.sessions))
 			}

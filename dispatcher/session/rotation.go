@@ -23,7 +23,7 @@ type Pending struct {
 
 // Pending returns the hooks that are not in rotation yet, in the order of the configuration. The owner of the configuration puts ready hooks into
 // rotation; hosts are asked until the snapshot has them there.
-func (r *Registry) Pending() []Pending {
+func (r *Router) Pending() []Pending {
 	v := r.hooks.Load()
 	out := make([]Pending, 0, len(v.pending))
 	for p, h := range v.pending {
@@ -34,4 +34,4 @@ func (r *Registry) Pending() []Pending {
 }
 
 // Readied receives after a host has answered that a pending hook is ready. Answers that come before it is read count as one.
-func (r *Registry) Readied() <-chan struct{} { return r.readied }
+func (r *Router) Readied() <-chan struct{} { return r.readied }

@@ -25,7 +25,7 @@ func (h *host) probe() (hook string, answer func(ready bool, message string)) {
 
 // waits are the states of the pending hooks.
 func (m *mesh) waits() (out []string) {
-	for _, p := range m.registry.Pending() {
+	for _, p := range m.router.Pending() {
 		out = append(out, fmt.Sprintf("%s hosts=%d host=%q ready=%t %s", p.Hook.ID.Name, p.Hosts, p.Host, p.Ready, p.Message))
 	}
 	return out
@@ -43,7 +43,7 @@ func TestAPendingHookIsAskedAboutUntilItIsInRotation(t *testing.T) {
 		m.pending = []string{"a"}
 		m.configure("a", "b")
 		m.wantWaits(`a hosts=0 host="" ready=false `)
-		if got := m.registry.Ready(); !slices.Equal(got, []string{"c/b"}) {
+		if got := m.router.Ready(); !slices.Equal(got, []string{"c/b"}) {
 			t.Errorf("the process waits for %v: a pending hook decides nothing", got)
 		}
 		h := m.dial("host", 8)
@@ -65,7 +65,7 @@ func TestAPendingHookIsAskedAboutUntilItIsInRotation(t *testing.T) {
 		elapse(stream.ProbePause + stream.TickInterval)
 		_, answer = h.probe()
 		answer(true, "")
-		<-m.registry.Readied()
+		<-m.router.Readied()
 		m.wantWaits(`a hosts=1 host="host" ready=true `)
 		m.pending = nil
 		m.configure("a", "b")

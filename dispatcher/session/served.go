@@ -27,7 +27,7 @@ type HookHosts struct {
 }
 
 // HookHosts are the hooks that hosts may serve: the hooks of the configuration in force, in its order, and then removed hooks.
-func (r *Registry) HookHosts() []HookHosts {
+func (r *Router) HookHosts() []HookHosts {
 	now, v := time.Now(), r.hooks.Load()
 	out := make([]HookHosts, 0, len(v.pools))
 	for _, p := range v.pools {
@@ -55,7 +55,7 @@ func rank(is bool) int {
 }
 
 // Unserved are the hooks in rotation without a host, in the order of the configuration.
-func (r *Registry) Unserved() []*match.Hook {
+func (r *Router) Unserved() []*match.Hook {
 	now, v := time.Now(), r.hooks.Load()
 	var out []*match.Hook
 	for p := range v.inRotation() {
@@ -80,11 +80,11 @@ func (v *hookTable) inRotation() func(yield func(*pool.Pool) bool) {
 
 // hookHosts is the metric of how many hosts serve each hook. It has series for the hooks in force at the moment.
 type hookHosts struct {
-	registry *Registry
-	desc     *prometheus.Desc
+	router *Router
+	desc   *prometheus.Desc
 }
 
-func newHookHosts(r *Registry) hookHosts {
+func newHookHosts(r *Router) hookHosts {
 	return hookHosts{r, prometheus.NewDesc("portcullis_hook_hosts",
 		"Hosts that take calls of a hook; of hooks with one name and type, those of the hook with the fewest.",
 		[]string{"name", "type"}, nil)}
@@ -95,7 +95,7 @@ func (m hookHosts) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
 
 // Collect implements [prometheus.Collector].
 func (m hookHosts) Collect(out chan<- prometheus.Metric) {
-	v, fewest := m.registry.hooks.Load(), map[pool.Offer]int{}
+	v, fewest := m.router.hooks.Load(), map[pool.Offer]int{}
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; removed {
 			continue

@@ -23,7 +23,7 @@ import (
 func (m *mesh) wantHosts(want ...string) {
 	m.t.Helper()
 	var got, unserved []string
-	for _, h := range m.registry.HookHosts() {
+	for _, h := range m.router.HookHosts() {
 		if h.Pending != nil || h.Removed {
 			continue
 		}
@@ -38,7 +38,7 @@ func (m *mesh) wantHosts(want ...string) {
 		m.t.Errorf("hosts %q, want %q", got, want)
 	}
 	var names []string
-	for _, h := range m.registry.Unserved() {
+	for _, h := range m.router.Unserved() {
 		names = append(names, h.ID.Name)
 	}
 	if strings.Join(names, " ") != strings.Join(unserved, " ") {
@@ -72,7 +72,7 @@ func TestTheHostsOfEachHookAreAMetric(t *testing.T) {
 `
 	want := func(m *mesh, series string) {
 		m.t.Helper()
-		if err := testutil.CollectAndCompare(newHookHosts(m.registry), strings.NewReader(head+series)); err != nil {
+		if err := testutil.CollectAndCompare(newHookHosts(m.router), strings.NewReader(head+series)); err != nil {
 			m.t.Error(err)
 		}
 	}
@@ -124,7 +124,7 @@ func (b *logBuffer) take() string {
 func TestTheLogSaysWhenTheLastHostLeavesAndWhenOneIsBack(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
 		log := &logBuffer{}
-		m.registry.log = slog.New(slog.NewTextHandler(log, nil))
+		m.router.log = slog.New(slog.NewTextHandler(log, nil))
 		one := m.connect("one", &hostv1.Hello{}, "a", "b")
 		alive(StartGrace, one)
 		one.cancel()

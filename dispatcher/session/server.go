@@ -30,18 +30,18 @@ var (
 // Identify returns the channel of a stream, from its context: it knows the peer's identity.
 type Identify func(ctx context.Context) identity.Channel
 
-// Server is the gRPC edge for hosts. It turns streams into sessions of a registry.
+// Server is the gRPC edge for hosts. It turns streams into sessions of a router.
 type Server struct {
 	hostv1.UnimplementedHostServiceServer
 
-	registry   *Registry
+	router     *Router
 	identify   Identify
 	goroutines sync.WaitGroup
 }
 
-// NewServer makes the edge of a registry. identify is for the streams of gRPC.
-func NewServer(r *Registry, identify Identify) *Server {
-	return &Server{registry: r, identify: identify}
+// NewServer makes the edge of a router. identify is for the streams of gRPC.
+func NewServer(r *Router, identify Identify) *Server {
+	return &Server{router: r, identify: identify}
 }
 
 const (
@@ -118,17 +118,17 @@ func (s *Server) Serve(of stream.Stream, channel identity.Channel) error {
 	if err != nil {
 		return err
 	}
-	session := newSession(s.registry, host, hello, stream.Options{
+	session := newSession(s.router, host, hello, stream.Options{
 		ID: uuid.NewString(), Channel: channel, Traffic: stream.TrafficOf(of.Context()),
 	})
-	if err := s.registry.addSession(session, pool.OffersOf(hello)); err != nil {
+	if err := s.router.addSession(session, pool.OffersOf(hello)); err != nil {
 		return statusOf(err)
 	}
-	log := s.registry.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())
+	log := s.router.log.With("host", hello.GetHost(), "instance", hello.GetInstance(), "identity", host.Name())
 	log.Info("host connected", "hooks", len(hello.GetHooks()), "sdk", hello.GetSdk(), "session", session.ID())
 	err = session.Serve(of, &s.goroutines)
-	s.registry.removeSession(session)
-	s.registry.metrics.ended.WithLabelValues(stream.CauseLabel(err)).Inc()
+	s.router.removeSession(session)
+	s.router.metrics.ended.WithLabelValues(stream.CauseLabel(err)).Inc()
 	log.Info("host disconnected", "session", session.ID(), "cause", err)
 	return statusOf(err)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// sessionIndex is the sessions of a registry, by the keys that find them.
+// sessionIndex is the sessions of a router, by the keys that find them.
 type sessionIndex struct {
 	sessions  map[string]*hostSession // by id
 	instances map[process][]*hostSession

@@ -17,12 +17,12 @@ func TestNobodyWaitsForTheHostsOfAHookInShadow(t *testing.T) {
 			}}},
 			Routes: []match.RouteBinding{{Configuration: "c", Route: match.Route{Stream: true, Hosts: []string{"host"}, Shadow: shadow}}},
 		})
-		registry, err := New(Options{})
+		router, err := New(Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		registry.Update(snapshot)
-		if missing := registry.Ready(); (len(missing) == 0) != shadow {
+		router.Update(snapshot)
+		if missing := router.Ready(); (len(missing) == 0) != shadow {
 			t.Errorf("in shadow is %t: missing are %q", shadow, missing)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // spare asks for capacity of the first hook of the snapshot.
 func (m *mesh) spare(cluster string) bool {
-	return m.registry.Spare(m.snapshot.Hooks()[0], review.Shadow, cluster)
+	return m.router.Spare(m.snapshot.Hooks()[0], review.Shadow, cluster)
 }
 
 func (m *mesh) wantSpare(want bool, when string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// tenant is a peer that has sessions. The registry's lock guards its fields.
+// tenant is a peer that has sessions. The router's lock guards its fields.
 type tenant struct {
 	peer      identity.Peer
 	processes int          // that have sessions: a replaced session and the one in its place count once

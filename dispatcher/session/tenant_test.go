@@ -25,21 +25,21 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
-// door is a registry with one hook, "a", which identity "host" may serve, and whom it lets in.
+// door is a router with one hook, "a", which identity "host" may serve, and whom it lets in.
 type door struct {
 	*mesh
 
 	joined int
 }
 
-// newDoor is a registry that nobody runs.
+// newDoor is a router that nobody runs.
 func newDoor(t testing.TB) *door {
 	t.Helper()
 	r, err := New(Options{ID: "d"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &door{mesh: &mesh{registry: r}}
+	return &door{mesh: &mesh{router: r}}
 }
 
 // join lets a session of a host in.
@@ -50,8 +50,8 @@ func (d *door) join(name string, hello *hostv1.Hello) error {
 // joinAs is join, for a peer.
 func (d *door) joinAs(peer identity.Peer, hello *hostv1.Hello) error {
 	d.joined++
-	s := newSession(d.registry, peer, hello, stream.Options{ID: fmt.Sprint(d.joined), Channel: peer})
-	return d.registry.addSession(s, pool.OffersOf(hello))
+	s := newSession(d.router, peer, hello, stream.Options{ID: fmt.Sprint(d.joined), Channel: peer})
+	return d.router.addSession(s, pool.OffersOf(hello))
 }
 
 // joins lets n sessions in, and returns how many came.
@@ -106,7 +106,7 @@ func TestIdentitiesWithoutGrantsHaveAFewSessions(t *testing.T) {
 		t.Errorf("%d of 1000 sessions of a host that a hook is granted to", n)
 	}
 	d.configureAs("c", "stranger0-", "a")
-	if n := d.registry.index.ungranted; n != MaxUngrantedSessions-MaxUngrantedOfIdentity+1000 {
+	if n := d.router.index.ungranted; n != MaxUngrantedSessions-MaxUngrantedOfIdentity+1000 {
 		t.Errorf("%d sessions are counted as ungranted", n)
 	}
 	if n := d.joins(100, "stranger0-"); n != 100 {
@@ -140,7 +140,7 @@ func TestAHostWithoutGrantsIsLetGo(t *testing.T) {
 		got.want("a", "allowed")
 		m.configureAs("c", "other", "a")
 		stay(UngrantedTimeout-time.Second, again)
-		if n := len(m.registry.all()); n != 1 {
+		if n := len(m.router.all()); n != 1 {
 			t.Errorf("%d sessions, and the grant was taken away less than its time ago", n)
 		}
 		stay(2*time.Second, again)
@@ -158,8 +158,8 @@ func TestSessionsWithoutGrantsHaveAMinuteEach(t *testing.T) {
 		stay(UngrantedTimeout/2, one)
 		two := m.connect("two", &hostv1.Hello{}, "a")
 		stay(UngrantedTimeout/2+2*time.Second, one, two)
-		if one.end() != codes.PermissionDenied || len(m.registry.all()) != 1 {
-			t.Errorf("%d sessions are left, want that of two", len(m.registry.all()))
+		if one.end() != codes.PermissionDenied || len(m.router.all()) != 1 {
+			t.Errorf("%d sessions are left, want that of two", len(m.router.all()))
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestSessionsWithoutGrantsHaveAMinuteEach(t *testing.T) {
 // A removed hook is granted to its hosts for as long as reviews may call it.
 func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
-		granted := func() bool { return m.registry.hooks.Load().grants(identity.Named("host")) }
+		granted := func() bool { return m.router.hooks.Load().grants(identity.Named("host")) }
 		if !granted() {
 			t.Error("its hook is granted to nobody")
 		}
@@ -175,7 +175,7 @@ func TestARemovedHookIsGrantedWhileItIsServed(t *testing.T) {
 		if !granted() {
 			t.Error("not granted, and reviews may call it")
 		}
-		m.registry.UpdateClusters([]string{"east"})
+		m.router.UpdateClusters([]string{"east"})
 		if !granted() {
 			t.Error("not granted any more, since a cluster came")
 		}
@@ -252,7 +252,7 @@ func heldBy(t testing.TB, n int, hello func(instance string) *hostv1.Hello) floa
 			t.Fatal(err)
 		}
 	}
-	for _, s := range d.registry.all() {
+	for _, s := range d.router.all() {
 		s.Close(io.EOF) // else it keeps its Welcome, which is not written here
 	}
 	runtime.GC()

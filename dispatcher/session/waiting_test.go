@@ -45,7 +45,7 @@ func TestASlotThatTheWriterFreesGoesToACallThatWaits(t *testing.T) {
 		m.review("a") // is being written
 		cancelled, hold := make(chan struct{}), make(chan struct{})
 		defer close(hold)
-		cancel := m.registry.Start(t.Context(), m.call(), func(int, review.Result) {
+		cancel := m.router.Start(t.Context(), m.call(), func(int, review.Result) {
 			close(cancelled)
 			<-hold
 		})
@@ -89,8 +89,8 @@ func TestWhoWaitsComesBeforeWhoComes(t *testing.T) {
 	inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 1}, "a")
 		third := make(chan review.Result, 1)
-		m.registry.Start(t.Context(), m.call(), func(int, review.Result) {
-			m.registry.Start(t.Context(), m.call(), func(_ int, r review.Result) { third <- r })
+		m.router.Start(t.Context(), m.call(), func(int, review.Result) {
+			m.router.Start(t.Context(), m.call(), func(_ int, r review.Result) { third <- r })
 		})
 		synctest.Wait()
 		second := m.review("a")
@@ -138,7 +138,7 @@ func TestACallThatWaitedInVainSaysWhy(t *testing.T) {
 // A dispatcher that was rolled may be ready with one host of a hook, and lose that before the others have found it.
 func TestWhereHostsHaveJustBegunToComeOthersAreWaitedFor(t *testing.T) {
 	inBubble(t, []string{"a", "b"}, func(t *testing.T, m *mesh) {
-		m.registry.found = time.Time{}
+		m.router.found = time.Time{}
 		unserved := m.review("b")
 		elapse(pool.AbsenceGrace + stream.TickInterval)
 		unserved.want("b", "unavailable") // nobody has served it: it may well have no hosts at all

@@ -6,7 +6,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 )
 
-// watch is how a registry looks after its sessions: each one every tick, and a part of them at a time, so that thousands
+// watch is how a router looks after its sessions: each one every tick, and a part of them at a time, so that thousands
 // are not asked for a sign of life in the same moment. It has no goroutine and no clock.
 type watch struct {
 	shard int

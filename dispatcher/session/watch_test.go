@@ -42,10 +42,10 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 		}
 		seen := map[*hostSession]int{}
 		for turn := range stream.TickShards {
-			for _, s := range m.registry.shard(turn) {
+			for _, s := range m.router.shard(turn) {
 				seen[s]++
 			}
-			if n := len(m.registry.shard(turn)); n != part {
+			if n := len(m.router.shard(turn)); n != part {
 				t.Errorf("%d sessions in turn %d", n, turn)
 			}
 		}
@@ -54,7 +54,7 @@ func TestSessionsAreLookedAtInParts(t *testing.T) {
 		}
 		close(left.in)
 		left.end()
-		if n := len(m.registry.shard((stream.TickShards*part - 1) % stream.TickShards)); n != part-1 {
+		if n := len(m.router.shard((stream.TickShards*part - 1) % stream.TickShards)); n != part-1 {
 			t.Errorf("%d sessions are left in a turn", n)
 		}
 	})
@@ -93,7 +93,7 @@ func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 	})
 }
 
-// TestADispatcherThatWasStoppedKeepsItsHosts is a registry that nobody runs for a while, as under SIGSTOP or with no
+// TestADispatcherThatWasStoppedKeepsItsHosts is a router that nobody runs for a while, as under SIGSTOP or with no
 // processor left: its hosts have answered all that they were asked, and were not heard.
 func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &mesh{t: t, registry: r, server: NewServer(r, nil)}
+		m := &mesh{t: t, router: r, server: NewServer(r, nil)}
 		m.configure("a")
 		h := m.connect("one", &hostv1.Hello{}, "a")
 		var w watch
@@ -137,8 +137,8 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 	})
 }
 
-// TestARegistryTellsHowLongItDidNotRun has a registry whose goroutine is kept busy for a second once.
-func TestARegistryTellsHowLongItDidNotRun(t *testing.T) {
+// TestARouterTellsHowLongItDidNotRun has a router whose goroutine is kept busy for a second once.
+func TestARouterTellsHowLongItDidNotRun(t *testing.T) {
 	const often, busy = stream.TickInterval / stream.TickShards, time.Second
 	synctest.Test(t, func(t *testing.T) {
 		var all []time.Duration

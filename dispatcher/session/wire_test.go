@@ -40,9 +40,9 @@ type remote struct {
 	data   []byte // of the large review, as far as it came
 }
 
-// serve serves the registry of a mesh on a listener until the test ends.
+// serve serves the router of a mesh on a listener until the test ends.
 func (m *mesh) serve(l net.Listener) (stop func()) {
-	hosts := NewServer(m.registry, func(context.Context) identity.Channel { return identity.Named("host") })
+	hosts := NewServer(m.router, func(context.Context) identity.Channel { return identity.Named("host") })
 	server := grpc.NewServer(ServerOptions()...)
 	hostv1.RegisterHostServiceServer(server, hosts)
 	ended := make(chan error, 1)
@@ -113,7 +113,7 @@ func (m *mesh) askAbout(object []byte) (result <-chan review.Result, cancel func
 		Calls: []review.Call{{Hook: m.snapshot.Hooks()[0], Deadline: time.Now().Add(time.Minute)}},
 	}
 	got := make(chan review.Result, 1)
-	return got, m.registry.Start(m.t.Context(), batch, func(_ int, r review.Result) { got <- r })
+	return got, m.router.Start(m.t.Context(), batch, func(_ int, r review.Result) { got <- r })
 }
 
 // chunkHost is the first frame of a host that takes chunks.
@@ -197,7 +197,7 @@ func TestASlowLinkHoldsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mesh{t: t, registry: r}
+	m := &mesh{t: t, router: r}
 	m.configure("a")
 	plain, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -55,8 +55,8 @@ const (
 	Dropped Outcome = "dropped"
 )
 
-// Call is one call of a hook in shadow.
-type Call struct {
+// CallRecord is one call of a hook in shadow.
+type CallRecord struct {
 	// Cluster sent the review, and Hook was called.
 	Cluster string
 	Hook    match.HookID
@@ -189,7 +189,7 @@ func NewRecorder(maxBytes int64) *Recorder {
 }
 
 // Add records a call that ended now, or was not made.
-func (r *Recorder) Add(now time.Time, c *Call) {
+func (r *Recorder) Add(now time.Time, c *CallRecord) {
 	r.log.Update(now, c.Cluster, "", func(h *hour) int64 { return h.add(now, c) })
 }
 
@@ -199,7 +199,7 @@ func (r *Recorder) Keep(clusters []string) { r.log.Keep(clusters) }
 // Dropped returns the clusters whose records were dropped for memory, and those from before which time.
 func (r *Recorder) Dropped() map[string]time.Time { return r.log.Dropped() }
 
-func (h *hour) add(now time.Time, c *Call) (grown int64) {
+func (h *hour) add(now time.Time, c *CallRecord) (grown int64) {
 	k := h.hooks[c.Hook]
 	if k == nil {
 		if len(h.hooks) >= MaxHooks {
@@ -242,7 +242,7 @@ func (h *hook) addSubject(now time.Time, subject Subject, o Outcome) (grown int6
 }
 
 // addCase returns how many bytes it took.
-func (h *hook) addCase(now time.Time, subject Subject, c *Call) (grown int64) {
+func (h *hook) addCase(now time.Time, subject Subject, c *CallRecord) (grown int64) {
 	message, same, oldest := text(c.Message), 0, -1
 	for i := range h.Cases {
 		k := &h.Cases[i]
@@ -268,7 +268,7 @@ func (h *hook) addCase(now time.Time, subject Subject, c *Call) (grown int64) {
 	return grown + n.size()
 }
 
-func (c *Case) see(now time.Time, call *Call) {
+func (c *Case) see(now time.Time, call *CallRecord) {
 	c.Calls++
 	c.Seen.at(now)
 	c.Latest = call.Reference

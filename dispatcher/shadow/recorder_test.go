@@ -21,8 +21,8 @@ func hookNamed(name string) match.HookID {
 }
 
 // call is a call of hook h.
-func call(cluster, namespace, user string, o Outcome, message string) *Call {
-	return &Call{
+func call(cluster, namespace, user string, o Outcome, message string) *CallRecord {
+	return &CallRecord{
 		Cluster: cluster, Hook: hookNamed("h"), Subject: Subject{namespace, user}, Outcome: o, Took: time.Millisecond, Message: message,
 		Reference: Reference{UID: "u", Operation: "CREATE", Resource: "pods", Name: "web"},
 	}
@@ -40,7 +40,7 @@ func only(t *testing.T, r *Recorder) Hook {
 
 func TestCallsAreCountedByNamespaceAndUser(t *testing.T) {
 	r := NewRecorder(0)
-	for i, c := range []*Call{
+	for i, c := range []*CallRecord{
 		call("a", "shop", "jane", Denied, "no tag"), call("a", "shop", "jane", Denied, "no tag"), call("a", "shop", "jane", Allowed, ""),
 		call("a", "shop", "joe", Patched, ""), call("a", "", "joe", Failed, "gone"), call("a", "shop", "jane", Denied, "no owner"),
 	} {

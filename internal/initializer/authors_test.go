@@ -49,7 +49,7 @@ func (m *authorsModel) step() error {
 			names = append(names, NameOf(p))
 		}
 	}
-	change := Change{ResourceVersion: m.object.GetResourceVersion(), Pending: names}
+	change := UpdateRequest{ResourceVersion: m.object.GetResourceVersion(), Pending: names}
 	if m.random.IntN(20) == 0 {
 		change.Result = &admissionv1.Status{Status: failure}
 	}

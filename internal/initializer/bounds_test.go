@@ -231,7 +231,7 @@ func TestMetrics(t *testing.T) {
 	h = d.stage(podReview("prod", "r4", pod("p")))
 	call = start(t, h, pod("p"), first)
 	c := controller{t, d.store, first}
-	if err := c.update(c.turn(), initializer.Change{Result: &admissionv1.Status{Status: "Failure"}}); err != nil {
+	if err := c.update(c.turn(), initializer.UpdateRequest{Result: &admissionv1.Status{Status: "Failure"}}); err != nil {
 		t.Fatal(err)
 	}
 	call.end()

@@ -302,19 +302,19 @@ func (w *world) actorSteps(i int, step func(string, func(*world))) {
 		return
 	}
 	name, pending := a.read.GetPending()[0], a.read.GetPending()[1:]
-	change := Change{ResourceVersion: a.read.GetResourceVersion(), Object: content(marksOf(a.read) + name), Pending: pending}
+	change := UpdateRequest{ResourceVersion: a.read.GetResourceVersion(), Object: content(marksOf(a.read) + name), Pending: pending}
 	step(id+" acts", func(c *world) { c.update(i, change) })
 	if name == "a" {
 		change.Pending = slices.Concat([]string{"x"}, pending)
 		step(id+" adds x", func(c *world) { c.update(i, change) })
 	}
 	step(id+" refuses", func(c *world) {
-		c.update(i, Change{ResourceVersion: a.read.GetResourceVersion(), Result: &admissionv1.Status{Status: failure, Message: name}})
+		c.update(i, UpdateRequest{ResourceVersion: a.read.GetResourceVersion(), Result: &admissionv1.Status{Status: failure, Message: name}})
 	})
 }
 
 // update is an update of a controller.
-func (w *world) update(i int, change Change) {
+func (w *world) update(i int, change UpdateRequest) {
 	a := &w.actors[i]
 	read := a.read
 	a.read = nil

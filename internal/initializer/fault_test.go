@@ -45,7 +45,7 @@ func (c controller) serve(ctx context.Context, mark string) {
 		for _, o := range all {
 			if len(o.GetPending()) > 0 && o.GetPending()[0] == c.name {
 				raw := o.GetObject().GetRaw()
-				_ = c.update(o, initializer.Change{Object: []byte(marked(o.GetKey().GetName(), marksOf(raw)+mark)), Pending: o.GetPending()[1:]})
+				_ = c.update(o, initializer.UpdateRequest{Object: []byte(marked(o.GetKey().GetName(), marksOf(raw)+mark)), Pending: o.GetPending()[1:]})
 			}
 		}
 	}

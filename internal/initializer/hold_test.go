@@ -196,7 +196,7 @@ func (c controller) turn() *initializerv1.StagedObject {
 }
 
 // update makes a change of an object.
-func (c controller) update(o *initializerv1.StagedObject, change initializer.Change) error {
+func (c controller) update(o *initializerv1.StagedObject, change initializer.UpdateRequest) error {
 	change.ResourceVersion = o.GetResourceVersion()
 	names := make([]string, len(change.Pending))
 	for i, pending := range change.Pending {
@@ -218,7 +218,7 @@ func (c controller) update(o *initializerv1.StagedObject, change initializer.Cha
 func (c controller) act(object string) {
 	c.t.Helper()
 	o := c.turn()
-	if err := c.update(o, initializer.Change{Object: []byte(object), Pending: o.GetPending()[1:]}); err != nil {
+	if err := c.update(o, initializer.UpdateRequest{Object: []byte(object), Pending: o.GetPending()[1:]}); err != nil {
 		c.t.Error(err)
 	}
 }
@@ -272,7 +272,7 @@ func TestAResultRefuses(t *testing.T) {
 	call := start(t, h, pod("p"), first, second)
 	c := controller{t, d.store, first}
 	status := &admissionv1.Status{Status: "Failure", Code: 422, Reason: "Invalid", Message: "no such image"}
-	if err := c.update(c.turn(), initializer.Change{Result: status}); err != nil {
+	if err := c.update(c.turn(), initializer.UpdateRequest{Result: status}); err != nil {
 		t.Fatal(err)
 	}
 	if r := call.end(); r.Verdict.GetAllowed() || r.Verdict.GetStatus().GetMessage() != "no such image" {
@@ -416,7 +416,7 @@ func TestAHostIsNoLongerAsked(t *testing.T) {
 		"when a controller has refused it": {
 			func(t *testing.T, d *dispatcher, _ *asked) {
 				c := controller{t, d.store, first}
-				if err := c.update(c.turn(), initializer.Change{Result: &admissionv1.Status{Status: "Failure", Message: "no"}}); err != nil {
+				if err := c.update(c.turn(), initializer.UpdateRequest{Result: &admissionv1.Status{Status: "Failure", Message: "no"}}); err != nil {
 					t.Error(err)
 				}
 			},
@@ -482,7 +482,7 @@ func TestInitializersAreAdded(t *testing.T) {
 	h := d.stage(podReview("prod", "r1", pod("p")))
 	call := start(t, h, pod("p"), first, second)
 	a := controller{t, d.store, first}
-	if err := a.update(a.turn(), initializer.Change{Object: []byte(labelled("a")), Pending: []string{"conf/x.example.com", second, third}}); err != nil {
+	if err := a.update(a.turn(), initializer.UpdateRequest{Object: []byte(labelled("a")), Pending: []string{"conf/x.example.com", second, third}}); err != nil {
 		t.Fatal(err)
 	}
 	x := controller{t, d.store, "conf/x.example.com"}
@@ -527,7 +527,7 @@ func TestTheNextOneIsAskedAfterATimeout(t *testing.T) {
 	b := controller{t, d.store, second}
 	equalJSON(t, "what the second one sees", pod("p"), string(b.turn().GetObject().GetRaw()))
 	var refused *initializer.RefusedError
-	err := a.update(late, initializer.Change{Object: []byte(labelled("a"))})
+	err := a.update(late, initializer.UpdateRequest{Object: []byte(labelled("a"))})
 	if !errors.Is(err, staged.ErrConflict) && !errors.As(err, &refused) {
 		t.Errorf("the first one acts after its time: %v", err)
 	}

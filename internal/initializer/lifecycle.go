@@ -49,8 +49,8 @@ func refuse(reason Reason, format string, args ...any) error {
 	return &RefusedError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Change is the wish of the caller of an Update.
-type Change struct {
+// UpdateRequest is a change of an object, by the caller of Update.
+type UpdateRequest struct {
 	// ResourceVersion is the version that the change is made from; required.
 	ResourceVersion string
 	// Object is the object as it should be, as JSON; nil leaves it.
@@ -91,7 +91,7 @@ func Create(there *initializerv1.StagedObject, reviewUID string) error {
 // Update returns an object after the change of a caller, which has to be granted its first pending initializer.
 //
 // Errors: *RefusedError (Forbidden, Invalid, Conflict).
-func Update(o *initializerv1.StagedObject, c Change, r Rules) (*initializerv1.StagedObject, error) {
+func Update(o *initializerv1.StagedObject, c UpdateRequest, r Rules) (*initializerv1.StagedObject, error) {
 	switch {
 	case c.ResourceVersion == "":
 		return nil, refuse(Invalid, "a change needs the resource version that it is made from")

@@ -100,7 +100,7 @@ func TestPendingNamesOfAnUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(letters(test.before)...)
-			next, err := Update(o, Change{ResourceVersion: "7", Pending: letters(test.after)}, rulesOf("a"))
+			next, err := Update(o, UpdateRequest{ResourceVersion: "7", Pending: letters(test.after)}, rulesOf("a"))
 			if test.text != "" {
 				refused(t, err, Invalid, test.text)
 				return
@@ -119,7 +119,7 @@ func TestPendingNamesOfAnUpdate(t *testing.T) {
 	for text, pending := range map[string][]string{
 		`there is no initializer "nobody"`: {"nobody"}, `there is no initializer ""`: {""}, "pending has 65 names; at most 64": make([]string, MaxPending+1),
 	} {
-		_, err := Update(object("a"), Change{ResourceVersion: "7", Pending: pending}, rulesOf("a"))
+		_, err := Update(object("a"), UpdateRequest{ResourceVersion: "7", Pending: pending}, rulesOf("a"))
 		refused(t, err, Invalid, text)
 	}
 }
@@ -142,7 +142,7 @@ func TestPendingNamesThatTwoInitializersHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(strings.Fields(test.before)...)
-			next, err := Update(o, Change{ResourceVersion: "7", Pending: strings.Fields(test.after)}, rulesOf(o.GetPending()[0]))
+			next, err := Update(o, UpdateRequest{ResourceVersion: "7", Pending: strings.Fields(test.after)}, rulesOf(o.GetPending()[0]))
 			if test.text != "" {
 				refused(t, err, Invalid, test.text)
 			} else if err != nil || strings.Join(next.GetPending(), " ") != test.want {
@@ -150,7 +150,7 @@ func TestPendingNamesThatTwoInitializersHave(t *testing.T) {
 			}
 		})
 	}
-	_, err := Update(object("one/x", "two/x"), Change{ResourceVersion: "7", Pending: []string{"x"}}, rulesOf("two/x"))
+	_, err := Update(object("one/x", "two/x"), UpdateRequest{ResourceVersion: "7", Pending: []string{"x"}}, rulesOf("two/x"))
 	refused(t, err, Forbidden, "")
 	if got := Progress(object("one/x", "two/x"), []string{"one/x", "two/x"}); got != Waiting {
 		t.Errorf("before either has acted: %d", got)
@@ -181,7 +181,7 @@ func TestObjectsOfAnUpdate(t *testing.T) {
 		"as many bytes as there may be":       {podJSON + strings.Repeat(" ", 200-len(podJSON)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next, err := Update(object("a"), Change{ResourceVersion: "7", Object: []byte(test.object)}, rulesOf("a"))
+			next, err := Update(object("a"), UpdateRequest{ResourceVersion: "7", Object: []byte(test.object)}, rulesOf("a"))
 			if test.text != "" {
 				refused(t, err, Invalid, test.text)
 			} else if err != nil || string(next.GetObject().GetRaw()) != test.object {
@@ -197,20 +197,20 @@ func TestWhoMayUpdate(t *testing.T) {
 	refusedObject.Result = result
 	for name, test := range map[string]struct {
 		object *initializerv1.StagedObject
-		change Change
+		change UpdateRequest
 		rules  Rules
 		reason Reason
 	}{
-		"the first one":                   {object("a", "b"), Change{ResourceVersion: "7", Pending: []string{"b"}}, rulesOf("a"), 0},
-		"the second one":                  {object("a", "b"), Change{ResourceVersion: "7", Pending: []string{"b"}}, rulesOf("b"), Forbidden},
-		"nobody":                          {object("a"), Change{ResourceVersion: "7"}, rulesOf(), Forbidden},
-		"anybody when all have acted":     {object(), Change{ResourceVersion: "7"}, rulesOf("a"), Forbidden},
-		"from another version":            {object("a"), Change{ResourceVersion: "6"}, rulesOf("a"), Conflict},
-		"from no version":                 {object("a"), Change{}, rulesOf("a"), Invalid},
-		"of an object that is refused":    {refusedObject, Change{ResourceVersion: "7"}, rulesOf("a"), Conflict},
-		"with a result":                   {object("a", "b"), Change{ResourceVersion: "7", Result: result}, rulesOf("a"), 0},
-		"with a result that is a success": {object("a"), Change{ResourceVersion: "7", Result: &admissionv1.Status{Status: "Success"}}, rulesOf("a"), Invalid},
-		"with a result that is nothing":   {object("a"), Change{ResourceVersion: "7", Result: &admissionv1.Status{}}, rulesOf("a"), Invalid},
+		"the first one":                   {object("a", "b"), UpdateRequest{ResourceVersion: "7", Pending: []string{"b"}}, rulesOf("a"), 0},
+		"the second one":                  {object("a", "b"), UpdateRequest{ResourceVersion: "7", Pending: []string{"b"}}, rulesOf("b"), Forbidden},
+		"nobody":                          {object("a"), UpdateRequest{ResourceVersion: "7"}, rulesOf(), Forbidden},
+		"anybody when all have acted":     {object(), UpdateRequest{ResourceVersion: "7"}, rulesOf("a"), Forbidden},
+		"from another version":            {object("a"), UpdateRequest{ResourceVersion: "6"}, rulesOf("a"), Conflict},
+		"from no version":                 {object("a"), UpdateRequest{}, rulesOf("a"), Invalid},
+		"of an object that is refused":    {refusedObject, UpdateRequest{ResourceVersion: "7"}, rulesOf("a"), Conflict},
+		"with a result":                   {object("a", "b"), UpdateRequest{ResourceVersion: "7", Result: result}, rulesOf("a"), 0},
+		"with a result that is a success": {object("a"), UpdateRequest{ResourceVersion: "7", Result: &admissionv1.Status{Status: "Success"}}, rulesOf("a"), Invalid},
+		"with a result that is nothing":   {object("a"), UpdateRequest{ResourceVersion: "7", Result: &admissionv1.Status{}}, rulesOf("a"), Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := proto.CloneOf(test.object)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Script is a hook: it answers one attempt at a call. ctx ends when the caller gives up, and knows the Call.
+// Script is a hook: it answers one attempt at a call. ctx ends when the caller gives up, and knows the RequestInfo.
 type Script func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 
 // Answer is the answer of a hook. The zero Answer is an AdmissionReview without a response.
@@ -46,24 +46,24 @@ func (a Answer) attempt(n int) Answer {
 	return a
 }
 
-// Call is how a script was called.
-type Call struct {
+// RequestInfo describes the request by which a script was called.
+type RequestInfo struct {
 	// Version is the apiVersion of the AdmissionReview.
 	Version string
 	// Timeout is the timeout that the caller announced: a duration in whole seconds.
 	Timeout string
 }
 
-// callKey is the key of a Call in a context.
-type callKey struct{}
+// requestInfoKey is the key of a RequestInfo in a context.
+type requestInfoKey struct{}
 
-func withCall(ctx context.Context, c Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
+func withRequestInfo(ctx context.Context, c RequestInfo) context.Context {
+	return context.WithValue(ctx, requestInfoKey{}, c)
 }
 
-// CallOf is the Call to which a script's context belongs.
-func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(Call)
+// RequestInfoOf is the RequestInfo of the request to which a script's context belongs.
+func RequestInfoOf(ctx context.Context) RequestInfo {
+	c, _ := ctx.Value(requestInfoKey{}).(RequestInfo)
 	return c
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // Play is every scripted hook of a server: it answers one attempt at a call of the hook at a path. ctx ends when the caller
-// gives up, and knows the Call. One is played at a time.
+// gives up, and knows the RequestInfo. One is played at a time.
 type Play func(ctx context.Context, path string, request *admissionv1.AdmissionRequest) Answer
 
 // Webhooks is an HTTPS server with scripted hooks, each at a path of its own.
@@ -116,7 +116,7 @@ func (s *Webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not an AdmissionReview", http.StatusBadRequest)
 		return
 	}
-	ctx := withCall(r.Context(), Call{Version: review.APIVersion, Timeout: r.URL.Query().Get("timeout")})
+	ctx := withRequestInfo(r.Context(), RequestInfo{Version: review.APIVersion, Timeout: r.URL.Query().Get("timeout")})
 	answer := s.answer(ctx, strings.TrimPrefix(r.URL.Path, "/"), review.Request)
 	if !answer.Hang || answer.Cut > 0 {
 		clock.Sleep(ctx, answer.Delay)

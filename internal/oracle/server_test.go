@@ -24,7 +24,7 @@ func TestAHookIsAskedAgainIfItAsksForIt(t *testing.T) {
 		Validating: []*admissionregistrationv1.ValidatingWebhookConfiguration{validating("a", "one.io")},
 		Namespaces: namespaces(),
 		Default: func(ctx context.Context, _ *k8sadmissionv1.AdmissionRequest) oracle.Answer {
-			versions = append(versions, oracle.CallOf(ctx).Version)
+			versions = append(versions, oracle.RequestInfoOf(ctx).Version)
 			return answer
 		},
 	})

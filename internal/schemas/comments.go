@@ -77,7 +77,7 @@ func (c comments) describe(t reflect.Type, f reflect.StructField) string {
 // asWritten puts values in the place of the names that Go code has for them.
 func asWritten(text string) string {
 	return strings.NewReplacer(
-		"MinRotation", kinds.MinRotation.String(), "MaxRotation", kinds.MaxRotation.String(),
+		"MinCapabilityPeriod", kinds.MinCapabilityPeriod.String(), "MaxCapabilityPeriod", kinds.MaxCapabilityPeriod.String(),
 		"MinConfigurationAge", kinds.MinConfigurationAge.String(), "MaxConfigurationAge", kinds.MaxConfigurationAge.String(),
 		"MinHedgeAfter", kinds.MinHedgeAfter.String(), "MaxHedgeAfter", kinds.MaxHedgeAfter.String(),
 		"MinHedgePercent", strconv.Itoa(kinds.MinHedgePercent), "MaxHedgePercent", strconv.Itoa(kinds.MaxHedgePercent),

@@ -222,7 +222,7 @@ func clusterRules() map[string]rule {
 			cel("self.matches('^[0-9a-f]{64}$')", "must be the SHA-256 of the capability in 64 lower-case hexadecimal digits "+
 				"(`portcullis cluster capability new` prints it); if the capability itself stands here, make another one", "")),
 		"spec.capabilities[].notAfter": moment("self == '' || "),
-		"spec.rotateCapability":        wholeSeconds(kinds.MinRotation, kinds.MaxRotation),
+		"spec.rotateCapability":        wholeSeconds(kinds.MinCapabilityPeriod, kinds.MaxCapabilityPeriod),
 		"spec.namespaces": cel("(has(self.kubeconfig) && self.kubeconfig != '') != has(self.static)",
 			"exactly one of kubeconfig and static is required", ""),
 		"spec.namespaces.kubeconfig":     path,

@@ -178,7 +178,7 @@ func (r *rotating) awaitShown(t *testing.T, what string, keys *identity.Capabili
 // its end.
 func periodThatEnds(t *testing.T, after time.Time, within time.Duration) (period time.Duration, end time.Time) {
 	t.Helper()
-	for seconds := int64(kinds.MinRotation / time.Second); seconds < int64(kinds.MaxRotation/time.Second); seconds++ {
+	for seconds := int64(kinds.MinCapabilityPeriod / time.Second); seconds < int64(kinds.MaxCapabilityPeriod/time.Second); seconds++ {
 		if left := seconds - after.Unix()%seconds; left <= int64(within/time.Second) {
 			return time.Duration(seconds) * time.Second, time.Unix(after.Unix()+left, 0)
 		}

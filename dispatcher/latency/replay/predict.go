@@ -25,7 +25,7 @@ type Group struct {
 // Input has the records of recent reviews.
 type Input struct {
 	// Reviews are those that are kept, by the dispatcher that judged them.
-	Reviews map[string][]*latency.Review
+	Reviews map[string][]*latency.ReviewRecord
 	// Hooks are in force, in the order of the configuration.
 	Hooks []*match.Hook
 	// Counts are of all reviews, kept or not.
@@ -60,10 +60,10 @@ type Prediction struct {
 
 // Predict replays the reviews with a change. It returns a prediction for each cluster and stage, and for each stage of all clusters (the empty one), in the
 // order of stages and names. It returns an error if hooks cannot be changed so.
-func Predict(in Input, c Change) ([]Prediction, error) {
+func Predict(in Input, c Variant) ([]Prediction, error) {
 	kept, weights := in.weighted()
 	known := newReviews(kept, weights)
-	now, err := new(Change).on(in.Hooks, known)
+	now, err := new(Variant).on(in.Hooks, known)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (in *Input) checkSlots(replicas map[string]int) error {
 }
 
 // weighted returns the kept reviews in the order of their dispatchers, and how many reviews each stands for.
-func (in *Input) weighted() (kept []*latency.Review, weights []float64) {
+func (in *Input) weighted() (kept []*latency.ReviewRecord, weights []float64) {
 	places := map[Group][]int{}
 	for _, dispatcher := range slices.Sorted(maps.Keys(in.Reviews)) {
 		for _, v := range in.Reviews[dispatcher] {
@@ -132,7 +132,7 @@ func (in *Input) weighted() (kept []*latency.Review, weights []float64) {
 	}
 	weights = make([]float64, len(kept))
 	for g, at := range places {
-		of := make([]*latency.Review, len(at))
+		of := make([]*latency.ReviewRecord, len(at))
 		for i, place := range at {
 			of[i] = kept[place]
 		}
@@ -151,7 +151,7 @@ type predicted struct {
 
 // predict replays a review as it was and with a change. Recorded time that the first replay does not explain stays as it is. If the first replay
 // gives another outcome than the record, or a longer time, the review is not replayed: its record lacks something.
-func predict(before, after *recording, now, then *Change) predicted {
+func predict(before, after *recording, now, then *Variant) predicted {
 	v := before.review
 	same := judged{outcome: v.Outcome, took: v.Took}
 	for i := range v.Calls {
@@ -177,7 +177,7 @@ type tally struct {
 	before, after []weighted
 }
 
-func (t *tally) add(v *latency.Review, p predicted, weight float64) {
+func (t *tally) add(v *latency.ReviewRecord, p predicted, weight float64) {
 	t.Reviews += weight
 	t.Kept++
 	if p.replayed {

@@ -17,7 +17,7 @@ import (
 func predict(t *testing.T, w *world, whatIf ...string) replay.Prediction {
 	var out []replay.Prediction
 	synctest.Test(t, func(t *testing.T) {
-		var c replay.Change
+		var c replay.Variant
 		for _, text := range whatIf {
 			if err := c.Parse(text); err != nil {
 				t.Fatal(err)
@@ -178,7 +178,7 @@ func TestChangesThatCannotBeMade(t *testing.T) {
 		"deadline=h:8080:1s":     "no such hook is in force",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var c replay.Change
+			var c replay.Variant
 			err := c.Parse(whatIf)
 			if err == nil {
 				in := w.judge(t, mutate, 3)
@@ -200,15 +200,15 @@ func TestARecordThatCannotBeReplayedStaysAsItIs(t *testing.T) {
 		in.Reviews["d"][0].Outcome = "failed" // for a reason that its calls do not show
 		in.Reviews["d"][1].Took = 50 * ms     // less than its call
 		in.Reviews["d"][2].Outcome = "refused"
-		got, err := replay.Predict(in, replay.Change{Without: []string{"a"}})
+		got, err := replay.Predict(in, replay.Variant{Without: []string{"a"}})
 		if err != nil || got[1].Kept != 4 || got[1].Replayed != 1 || got[1].After.Failed != 2 || got[1].After.Slowest != 100*ms || got[1].After.P50 != 50*ms {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
 }
 
-func ExampleChange_Parse() {
-	var c replay.Change
+func ExampleVariant_Parse() {
+	var c replay.Variant
 	for _, text := range []string{"without=a.example.com,b.example.com", "deadline=c.example.com:500ms", "replicas=d.example.com:+2"} {
 		if err := c.Parse(text); err != nil {
 			fmt.Println(err)

@@ -132,9 +132,9 @@ func TestWithoutSlotsNothingIsPredicted(t *testing.T) {
 }
 
 func TestReviewsStandForThoseThatAreNotKept(t *testing.T) {
-	reviews := func(failed bool, took ...time.Duration) (all []*latency.Review) {
+	reviews := func(failed bool, took ...time.Duration) (all []*latency.ReviewRecord) {
 		for _, d := range took {
-			v := &latency.Review{Took: d, Outcome: outcomeAllowed}
+			v := &latency.ReviewRecord{Took: d, Outcome: outcomeAllowed}
 			if failed {
 				v.Outcome = latency.OutcomeFailed
 			}
@@ -152,7 +152,7 @@ func TestReviewsStandForThoseThatAreNotKept(t *testing.T) {
 	const quick, slow = ms, 900 * ms
 	for name, test := range map[string]struct {
 		counts Counts
-		kept   []*latency.Review
+		kept   []*latency.ReviewRecord
 		want   []float64
 	}{
 		"all are kept":                        {counts(0, quick, slow), reviews(false, quick, slow), []float64{1, 1}},

@@ -14,7 +14,7 @@ import (
 
 // recording is a recorded review, prepared to be replayed.
 type recording struct {
-	review  *latency.Review
+	review  *latency.ReviewRecord
 	reviews *reviews
 	leads   []time.Duration                   // by call: from the step that started it to its begin
 	early   map[match.HookID][][]match.HookID // hooks that were called before their turn, and for each call the ones before it without a verdict
@@ -22,7 +22,7 @@ type recording struct {
 }
 
 // newRecording prepares a review. hooks are in the order of the configuration.
-func newRecording(v *latency.Review, all *reviews, hooks []*match.Hook) *recording {
+func newRecording(v *latency.ReviewRecord, all *reviews, hooks []*match.Hook) *recording {
 	r := &recording{review: v, reviews: all, leads: make([]time.Duration, len(v.Calls))}
 	for i := range v.Calls {
 		c, before := &v.Calls[i], time.Duration(0)
@@ -40,8 +40,8 @@ func newRecording(v *latency.Review, all *reviews, hooks []*match.Hook) *recordi
 }
 
 // findEarly finds out whether a call was made before the turn of its hook, and behind which hooks.
-func (r *recording) findEarly(c *latency.Call, hooks []*match.Hook) {
-	place := func(c *latency.Call) int {
+func (r *recording) findEarly(c *latency.CallRecord, hooks []*match.Hook) {
+	place := func(c *latency.CallRecord) int {
 		return slices.IndexFunc(hooks, func(h *match.Hook) bool { return h.ID == c.Hook })
 	}
 	var behind []match.HookID
@@ -64,8 +64,8 @@ func (r *recording) findEarly(c *latency.Call, hooks []*match.Hook) {
 }
 
 // answeredEarly reports whether a call before the turn of the hook of c had a verdict by a time.
-func (r *recording) answeredEarly(c *latency.Call, by time.Duration) bool {
-	return slices.ContainsFunc(r.review.Calls, func(o latency.Call) bool {
+func (r *recording) answeredEarly(c *latency.CallRecord, by time.Duration) bool {
+	return slices.ContainsFunc(r.review.Calls, func(o latency.CallRecord) bool {
 		return o.Hook == c.Hook && o.Round == c.Round && o.Outcome == latency.OutcomeDiscarded && o.Failure == "" && o.Ended <= by
 	})
 }
@@ -103,7 +103,7 @@ func (r *recording) scriptOf(hook match.HookID, round uint32, speculative bool) 
 
 // find returns the index of the recorded call of a hook in a round; -1 without one.
 func (r *recording) find(hook match.HookID, round uint32, discarded bool) int {
-	return slices.IndexFunc(r.review.Calls, func(c latency.Call) bool {
+	return slices.IndexFunc(r.review.Calls, func(c latency.CallRecord) bool {
 		return c.Hook == hook && c.Round == round && (c.Outcome == latency.OutcomeDiscarded) == discarded
 	})
 }
@@ -119,7 +119,7 @@ func (r *recording) recorded(i int) *script {
 }
 
 // scriptFor is the script of a call whose record is whole.
-func scriptFor(c *latency.Call) *script {
+func scriptFor(c *latency.CallRecord) *script {
 	return &script{
 		took: c.Ended - c.Begun, applied: c.Applied, outcome: c.Outcome, failure: c.Failure, never: c.Failure == review.FailureTimeout.String(),
 	}
@@ -168,8 +168,8 @@ func (r *recording) discarded(i, counted int) *script {
 
 // reviews index the calls of all recorded reviews.
 type reviews struct {
-	calls   map[likeness][]*latency.Call // by their time
-	changed map[match.HookID][2]float64  // calls that changed the object or ended the review, and all, by weight
+	calls   map[likeness][]*latency.CallRecord // by their time
+	changed map[match.HookID][2]float64        // calls that changed the object or ended the review, and all, by weight
 	mutates map[match.HookID]bool
 }
 
@@ -179,24 +179,24 @@ type likeness struct {
 	cluster, operation, group, resource string
 }
 
-func likenessOf(v *latency.Review, hook match.HookID) likeness {
+func likenessOf(v *latency.ReviewRecord, hook match.HookID) likeness {
 	return likeness{hook, v.Cluster, v.Operation, v.Group, v.Resource}
 }
 
-func newReviews(all []*latency.Review, weights []float64) *reviews {
-	r := &reviews{calls: map[likeness][]*latency.Call{}, changed: map[match.HookID][2]float64{}, mutates: map[match.HookID]bool{}}
+func newReviews(all []*latency.ReviewRecord, weights []float64) *reviews {
+	r := &reviews{calls: map[likeness][]*latency.CallRecord{}, changed: map[match.HookID][2]float64{}, mutates: map[match.HookID]bool{}}
 	for i, v := range all {
 		for j := range v.Calls {
 			r.add(v, &v.Calls[j], weights[i])
 		}
 	}
 	for _, calls := range r.calls {
-		slices.SortFunc(calls, func(a, b *latency.Call) int { return cmp.Compare(a.Took(), b.Took()) })
+		slices.SortFunc(calls, func(a, b *latency.CallRecord) int { return cmp.Compare(a.Took(), b.Took()) })
 	}
 	return r
 }
 
-func (r *reviews) add(v *latency.Review, c *latency.Call, weight float64) {
+func (r *reviews) add(v *latency.ReviewRecord, c *latency.CallRecord, weight float64) {
 	if c.Outcome == latency.OutcomeDiscarded || c.Outcome == latency.OutcomeCancelled {
 		return
 	}
@@ -224,14 +224,14 @@ func (r *reviews) changeRate(hook match.HookID) float64 {
 }
 
 // called reports whether reviews like v call a hook.
-func (r *reviews) called(v *latency.Review, hook match.HookID) bool {
+func (r *reviews) called(v *latency.ReviewRecord, hook match.HookID) bool {
 	return len(r.calls[likenessOf(v, hook)]) > 0
 }
 
 // typical is the median call of like reviews, with a verdict.
-func (r *reviews) typical(v *latency.Review, hook match.HookID) *script {
+func (r *reviews) typical(v *latency.ReviewRecord, hook match.HookID) *script {
 	for _, l := range []likeness{likenessOf(v, hook), {hook: hook}} {
-		calls := slices.DeleteFunc(slices.Clone(r.calls[l]), func(c *latency.Call) bool { return c.Failed() || c.Outcome == outcomeDenied })
+		calls := slices.DeleteFunc(slices.Clone(r.calls[l]), func(c *latency.CallRecord) bool { return c.Failed() || c.Outcome == outcomeDenied })
 		if len(calls) > 0 {
 			return scriptFor(median(calls))
 		}

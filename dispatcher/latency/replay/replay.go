@@ -39,7 +39,7 @@ type judged struct {
 // play is one review that runs through a chain. It is used once.
 type play struct {
 	recording *recording
-	change    *Change
+	variant   *Variant
 	request   *review.Request
 	now       time.Time
 	started   map[int]*script // by id of the call
@@ -55,8 +55,8 @@ type result struct {
 }
 
 // play runs a review through the chain with the hooks of a change. It returns false if the record cannot be replayed at all.
-func (r *recording) play(c *Change) (judged, bool) {
-	p := &play{recording: r, change: c, now: r.review.Begun, started: map[int]*script{}}
+func (r *recording) play(c *Variant) (judged, bool) {
+	p := &play{recording: r, variant: c, now: r.review.Begun, started: map[int]*script{}}
 	p.request = &review.Request{
 		Stage:     r.review.Stage,
 		Admission: &admissionv1.AdmissionRequest{Uid: r.review.UID, Object: &admissionv1.Object{Raw: []byte(`0`)}},
@@ -91,7 +91,7 @@ func (p *play) options(hooks []*match.Hook) chain.Options {
 		Request: p.request, Hooks: hooks, Subject: p, Codec: p, FailOpen: p.recording.review.FailsOpen,
 		Deadline: p.now.Add(p.recording.review.Due), Now: func() time.Time { return p.now },
 	}
-	if p.recording.early != nil || p.change.speculates() {
+	if p.recording.early != nil || p.variant.speculates() {
 		o.Speculate = p.speculate
 	}
 	return o
@@ -101,7 +101,7 @@ func (p *play) options(hooks []*match.Hook) chain.Options {
 func (p *play) run(m chain.Machine) bool {
 	clear(p.started)
 	p.due = p.due[:0]
-	for range maxSteps * (len(p.change.hooks) + 1) {
+	for range maxSteps * (len(p.variant.hooks) + 1) {
 		start, cancel := m.Next(p.now)
 		p.due = slices.DeleteFunc(p.due, func(d result) bool { return slices.Contains(cancel, d.id) })
 		for _, s := range start {
@@ -119,7 +119,7 @@ func (p *play) run(m chain.Machine) bool {
 
 // start makes a call: its result is due after its recorded time.
 func (p *play) start(s chain.Start) {
-	c := p.recording.scriptOf(p.change.original(s.Hook), s.Round, s.Mode == review.Speculative)
+	c := p.recording.scriptOf(p.variant.original(s.Hook), s.Round, s.Mode == review.Speculative)
 	p.started[s.ID] = c
 	if c.never {
 		c.overdue = s.Deadline.Sub(p.now) > c.lead+c.took+tolerance(c.took)
@@ -187,7 +187,7 @@ func (p *play) speculate(h *match.Hook, behind []*match.Hook) bool {
 	for _, b := range behind {
 		unchanged *= 1 - p.recording.reviews.changeRate(b.ID)
 	}
-	return h.Route.Speculate && p.change.Speculates(h.ID.Name) && unchanged >= 1-chain.MaxDiscardRate-rounding
+	return h.Route.Speculate && p.variant.Speculates(h.ID.Name) && unchanged >= 1-chain.MaxDiscardRate-rounding
 }
 
 // rounding is a part of a rate that is none.

@@ -25,7 +25,7 @@ func inWorlds(t *testing.T, f func(*testing.T, uint64, *world)) {
 func TestAReplayWithoutAChangeIsWhatWasRecorded(t *testing.T) {
 	outcomes := map[string]int{}
 	inWorlds(t, func(t *testing.T, _ uint64, w *world) {
-		got, err := replay.Replayed(w.judge(t, w.stage(), 50), replay.Change{})
+		got, err := replay.Replayed(w.judge(t, w.stage(), 50), replay.Variant{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestAReplayWithoutAChangeIsWhatWasRecorded(t *testing.T) {
 				outcomes[fmt.Sprint("call ", c.Outcome, c.Round)]++
 			}
 			if !r.Same() {
-				t.Errorf("review %+v\nreplayed as %s", r.Review, r.Text())
+				t.Errorf("review %+v\nreplayed as %s", r.ReviewRecord, r.Text())
 			}
 		}
 	})
@@ -57,12 +57,12 @@ func TestAReplayIsWhatHappensWhenTheChangeIsMade(t *testing.T) {
 			w.hooks[i].speculate = false // the rates learnt about hooks are not replayed
 		}
 		before := w.judge(t, w.stage(), 50)
-		change := w.change(seed)
-		after := map[string]*latency.Review{}
+		variant := w.change(seed)
+		after := map[string]*latency.ReviewRecord{}
 		for _, v := range w.judge(t, w.stage(), 50).Reviews["d"] {
 			after[v.UID] = v
 		}
-		got, err := replay.Replayed(before, change)
+		got, err := replay.Replayed(before, variant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestAReplayIsWhatHappensWhenTheChangeIsMade(t *testing.T) {
 				continue
 			}
 			if exact++; !r.Like(is) {
-				t.Errorf("%+v: review %+v\nreplayed as %s\nbecame %+v", change, r.Review, r.Text(), is)
+				t.Errorf("%+v: review %+v\nreplayed as %s\nbecame %+v", variant, r.ReviewRecord, r.Text(), is)
 			}
 		}
 	})
@@ -86,7 +86,7 @@ func TestAReplayIsWhatHappensWhenTheChangeIsMade(t *testing.T) {
 }
 
 // change makes a random change in a world.
-func (w *world) change(seed uint64) (c replay.Change) {
+func (w *world) change(seed uint64) (c replay.Variant) {
 	r := random(seed, "change")
 	h := &w.hooks[r.IntN(len(w.hooks))]
 	if h.initializes && !h.parallel && r.IntN(2) == 0 {

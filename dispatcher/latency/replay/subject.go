@@ -20,13 +20,13 @@ var errPatch = errors.New("the patch did not apply")
 // Match implements [chain.Subject]: a hook applies if the record has a call of it. Of the hooks that a review did not reach, those apply
 // that like reviews call.
 func (p *play) Match(h *match.Hook, _ chain.Object) match.Decision {
-	hook, v := p.change.original(h), p.recording.review
-	called := slices.ContainsFunc(v.Calls, func(c latency.Call) bool { return c.Hook == hook })
-	return match.Decision{Match: called || p.recording.stoppedBefore(hook, p.change) && p.recording.reviews.called(v, hook)}
+	hook, v := p.variant.original(h), p.recording.review
+	called := slices.ContainsFunc(v.Calls, func(c latency.CallRecord) bool { return c.Hook == hook })
+	return match.Decision{Match: called || p.recording.stoppedBefore(hook, p.variant) && p.recording.reviews.called(v, hook)}
 }
 
 // stoppedBefore reports whether a review ended before the turn of a hook that it did not call.
-func (r *recording) stoppedBefore(hook match.HookID, c *Change) bool {
+func (r *recording) stoppedBefore(hook match.HookID, c *Variant) bool {
 	if admitted(r.review.Outcome) || r.review.Stage == admissionv1.Stage_STAGE_VALIDATE {
 		return false
 	}

@@ -17,7 +17,7 @@ type Counts struct {
 
 // weights returns how many of all reviews each kept one stands for. Mostly the slowest and the failed ones are kept. So each that failed stands
 // for an equal part of all that failed, and each other one for the reviews that took about as long. Each stands for itself at least.
-func (c Counts) weights(kept []*latency.Review) []float64 {
+func (c Counts) weights(kept []*latency.ReviewRecord) []float64 {
 	out := make([]float64, len(kept))
 	var buckets [latency.Buckets]float64 // reviews with an answer, by their time
 	for b, n := range c.Took {
@@ -85,4 +85,4 @@ func quantile(q float64, all []weighted) time.Duration {
 }
 
 // whole is the time of a review from the request to the answer.
-func whole(v *latency.Review) time.Duration { return v.Edge + v.Took }
+func whole(v *latency.ReviewRecord) time.Duration { return v.Edge + v.Took }

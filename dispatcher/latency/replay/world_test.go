@@ -201,7 +201,7 @@ func (w *world) judge(t *testing.T, stage admissionv1.Stage, n int) replay.Input
 
 func inputOf(hooks []*match.Hook, recorder *latency.Recorder) replay.Input {
 	in := replay.Input{
-		Hooks: hooks, Reviews: map[string][]*latency.Review{"d": recorder.Reviews(latency.Query{Cluster: "prod"}, math.MaxInt-1)},
+		Hooks: hooks, Reviews: map[string][]*latency.ReviewRecord{"d": recorder.Reviews(latency.Query{Cluster: "prod"}, math.MaxInt-1)},
 		Counts: map[replay.Group]replay.Counts{},
 	}
 	for _, s := range recorder.Series(latency.Query{Cluster: "prod"}) {

@@ -20,15 +20,15 @@ type shownBy struct {
 	writes     bool                // whether this dispatcher writes them
 }
 
-// rotation is the memory of a task about the capabilities that the mesh makes for its cluster.
-type rotation struct {
+// madeCapabilities is the memory of a task about the capabilities that the mesh makes for its cluster.
+type madeCapabilities struct {
 	keys  *identity.CapabilityKeys
 	known map[string]time.Time // when this dispatcher has seen a key first, with a document that asks for it
 	until time.Time            // end of the capability that the entries showed last; zero for another one
 }
 
 // check takes the keys for a document. It fails if the document needs keys, and there are none.
-func (r *rotation) check(c *kinds.Cluster, keys *identity.CapabilityKeys, now time.Time) error {
+func (r *madeCapabilities) check(c *kinds.Cluster, keys *identity.CapabilityKeys, now time.Time) error {
 	names := keys.Names()
 	if c.Spec.RotatesCapability() == 0 {
 		names = nil
@@ -49,7 +49,7 @@ func (r *rotation) check(c *kinds.Cluster, keys *identity.CapabilityKeys, now ti
 }
 
 // explain adds to the reason why entries are not kept how long they are good.
-func (r *rotation) explain(err error) error {
+func (r *madeCapabilities) explain(err error) error {
 	if err == nil || r.until.IsZero() || errors.Is(err, errStale) {
 		return err
 	}
@@ -62,18 +62,18 @@ func (r *rotation) explain(err error) error {
 // capability once the other dispatchers had the time to learn of the key. The others keep an accepted capability.
 func (m *machine) capabilityFor(c *kinds.Cluster, by shownBy, now time.Time) (identity.Capability, error) {
 	period := c.Spec.RotatesCapability()
-	m.rotation.until = time.Time{}
+	m.made.until = time.Time{}
 	if period == 0 {
 		return keptFor(c, by.capability, now)
 	}
-	keys, accepted := m.rotation.keys, accepts(c, by.capability, now)
+	keys, accepted := m.made.keys, accepts(c, by.capability, now)
 	if of, ok := keys.Find(by.capability, m.cluster); ok {
-		accepted, m.rotation.until = !now.After(of.End), of.End
+		accepted, m.made.until = !now.After(of.End), of.End
 	}
 	if by.capability.IsZero() {
 		accepted = by.present && len(c.Spec.Identities) > 0
 	}
-	if accepted && (!by.writes || now.Sub(m.rotation.known[keys.Names()[0]]) < m.keyOverlap) {
+	if accepted && (!by.writes || now.Sub(m.made.known[keys.Names()[0]]) < m.keyOverlap) {
 		return by.capability, nil
 	}
 	return keys.Make(m.cluster, endOf(now, period)), nil

@@ -41,7 +41,7 @@ func newRotating(t *testing.T) *rotating {
 // next is the capability that the next attempt wants in the entries.
 func (r *rotating) next(keys *identity.CapabilityKeys) identity.Capability {
 	r.t.Helper()
-	if err := r.rotation.check(r.document, keys, time.Now()); err != nil {
+	if err := r.made.check(r.document, keys, time.Now()); err != nil {
 		r.t.Fatal(err)
 	}
 	chosen, err := r.capabilityFor(r.document, r.shown, time.Now())
@@ -148,27 +148,27 @@ func TestEntriesThatAreNotAcceptedAreWrittenAtOnce(t *testing.T) {
 
 func TestADispatcherWithoutKeysWritesNothing(t *testing.T) {
 	r := newRotating(t)
-	err := r.rotation.check(r.document, nil, time.Now())
+	err := r.made.check(r.document, nil, time.Now())
 	if err == nil || !strings.Contains(err.Error(), "start each dispatcher with the same --capability-key-file") {
 		t.Errorf("error %v", err)
 	}
 	r.document.Spec.RotateCapability = ""
-	if err := r.rotation.check(r.document, nil, time.Now()); err != nil {
+	if err := r.made.check(r.document, nil, time.Now()); err != nil {
 		t.Errorf("a cluster that asks for none: %v", err)
 	}
 }
 
 func TestAFailureSaysHowLongTheCapabilityOfTheEntriesIsGood(t *testing.T) {
 	r, keys := newRotating(t), keysOf(t, identity.NewCapabilityKey())
-	if err := r.rotation.explain(errors.New("refused")); err.Error() != "refused" {
+	if err := r.made.explain(errors.New("refused")); err.Error() != "refused" {
 		t.Errorf("before they were read: %v", err)
 	}
 	r.shown.capability = keys.Make("prod-1", time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
 	_ = r.next(keys)
-	if err := r.rotation.explain(errors.New("refused")); !strings.Contains(err.Error(), "refused; the capability in the entries is accepted until 2099-01-01T00:00:00Z") {
+	if err := r.made.explain(errors.New("refused")); !strings.Contains(err.Error(), "refused; the capability in the entries is accepted until 2099-01-01T00:00:00Z") {
 		t.Errorf("error %v", err)
 	}
-	if err := r.rotation.explain(nil); err != nil {
+	if err := r.made.explain(nil); err != nil {
 		t.Errorf("of a success: %v", err)
 	}
 }

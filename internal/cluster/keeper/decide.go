@@ -41,8 +41,8 @@ type decision struct {
 	apply    bool                 // whether the entries are planned and applied, else changes are known
 	options  registration.Options // for the plan, without the resources
 	dryRun   bool
-	compared string             // names the state that the comparison is about
-	changes  []registrar.Change // of the last comparison of this state
+	compared string           // names the state that the comparison is about
+	changes  []registrar.Diff // of the last comparison of this state
 }
 
 // machine decides on the entries of one cluster. It has no clock, goroutine or I/O: observations come in, and decisions go out. One goroutine
@@ -50,12 +50,12 @@ type decision struct {
 type machine struct {
 	cluster    string
 	keyOverlap time.Duration // of Options
-	rotation   rotation
+	made       madeCapabilities
 	again      registrar.Again
 	planned    planned
-	familiesAt time.Time          // when the resources of the cluster were read; zero before
-	compared   string             // of the last comparison that left nothing for this dispatcher to write
-	changes    []registrar.Change // by that comparison, without the objects
+	familiesAt time.Time        // when the resources of the cluster were read; zero before
+	compared   string           // of the last comparison that left nothing for this dispatcher to write
+	changes    []registrar.Diff // by that comparison, without the objects
 }
 
 func newMachine(cluster string, o *Options) *machine {
@@ -73,7 +73,7 @@ func (m *machine) ready(o *observed) (release bool, err error) {
 	if o.bundleErr != nil {
 		return true, o.bundleErr
 	}
-	err = m.rotation.check(o.document, o.keys, o.at)
+	err = m.made.check(o.document, o.keys, o.at)
 	return err != nil, err
 }
 
@@ -112,7 +112,7 @@ func version(absent bool, o metav1.Object) string {
 func (m *machine) optionsFor(c *kinds.Cluster, by shownBy, now time.Time) (registration.Options, error) {
 	r := c.Spec.Registration
 	o := registration.Options{Name: r.Name, URL: r.URL, OwnNamespace: r.OwnNamespace}
-	o.Budget.Mutate, o.Budget.Reinvoke, o.Budget.Validate = r.Timeouts()
+	o.Timeouts.Mutate, o.Timeouts.Reinvoke, o.Timeouts.Validate = r.Timeouts()
 	var err error
 	o.Capability, err = m.capabilityFor(c, by, now)
 	return o, err
@@ -123,17 +123,17 @@ func (m *machine) readFamilies(at time.Time) { m.familiesAt, m.compared = at, ""
 
 // applied notes the changes of an apply that has succeeded. They are known until the state is another one, if this dispatcher has nothing
 // to write: the API server stores the entries as planned, or another dispatcher writes them.
-func (m *machine) applied(d *decision, changes []registrar.Change) {
+func (m *machine) applied(d *decision, changes []registrar.Diff) {
 	if !d.dryRun && !unchanged(changes) {
 		return
 	}
 	m.compared, m.changes = d.compared, nil
 	for _, c := range changes {
-		m.changes = append(m.changes, registrar.Change{Object: c.Object, Action: c.Action, WithoutConditions: c.WithoutConditions})
+		m.changes = append(m.changes, registrar.Diff{Object: c.Object, Action: c.Action, WithoutConditions: c.WithoutConditions})
 	}
 }
 
-func unchanged(changes []registrar.Change) bool {
+func unchanged(changes []registrar.Diff) bool {
 	for _, c := range changes {
 		if c.Action != registrar.Unchanged {
 			return false
@@ -147,13 +147,13 @@ type outcome struct {
 	result  string
 	soon    bool // whether the next attempt is soon
 	leads   bool
-	changes []registrar.Change
+	changes []registrar.Diff
 	err     error
 }
 
 // end is the outcome of an attempt with these changes.
-func (m *machine) end(o *observed, changes []registrar.Change, err error) outcome {
-	out := outcome{result: resultUnchanged, leads: o.leads, changes: changes, err: m.rotation.explain(err)}
+func (m *machine) end(o *observed, changes []registrar.Diff, err error) outcome {
+	out := outcome{result: resultUnchanged, leads: o.leads, changes: changes, err: m.made.explain(err)}
 	switch {
 	case errors.Is(err, registrar.ErrBreakGlass):
 		out.result = resultBreakGlass

@@ -212,14 +212,14 @@ func (s *entriesStory) applied(t *testing.T, d *datadriven.TestData) string {
 		s.machine.readFamilies(s.observed.at)
 	}
 	action := registrar.Action(d.CmdArgs[0].Key)
-	changes := []registrar.Change{{Object: "mutating", Action: action}, {Object: "validating", Action: action}}
+	changes := []registrar.Diff{{Object: "mutating", Action: action}, {Object: "validating", Action: action}}
 	s.machine.applied(&s.decision, changes)
 	s.made = s.decision.options.Capability
 	return s.ends(changes, nil)
 }
 
 // ends is the outcome of an attempt, and the hooks whose requests the entries may not bring.
-func (s *entriesStory) ends(changes []registrar.Change, err error) string {
+func (s *entriesStory) ends(changes []registrar.Diff, err error) string {
 	o := s.machine.end(&s.observed, changes, err)
 	out := "= " + o.result
 	if o.soon {

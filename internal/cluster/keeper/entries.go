@@ -95,7 +95,7 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/4) }
 
 // attempt compares the entries with a configuration, and writes them if this dispatcher leads.
 func (e *entries) attempt(ctx context.Context, now Generation) outcome {
-	o, changes := &observed{leads: e.lease.Leads()}, []registrar.Change(nil)
+	o, changes := &observed{leads: e.lease.Leads()}, []registrar.Diff(nil)
 	life := ctx
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -142,7 +142,7 @@ func (e *entries) observe(life, ctx context.Context, now Generation, o *observed
 }
 
 // act takes the steps of a decision.
-func (e *entries) act(ctx context.Context, s *match.Snapshot, d *decision) ([]registrar.Change, error) {
+func (e *entries) act(ctx context.Context, s *match.Snapshot, d *decision) ([]registrar.Diff, error) {
 	if err := e.to.WriteAgain(ctx, d.again, &e.again); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (e *entries) note(now Generation, o outcome) {
 }
 
 // warnOfWider logs that the API server does not keep the conditions of entries, when that is seen first.
-func (e *entries) warnOfWider(changes []registrar.Change) {
+func (e *entries) warnOfWider(changes []registrar.Diff) {
 	var wider []string
 	for i := range changes {
 		warning := changes[i].Warning()

@@ -44,7 +44,7 @@ func TestTheCapabilityOfTheEntriesIsKept(t *testing.T) {
 		if err == nil && (o.Capability == secret) != tt.kept || err == nil && !tt.kept && !o.Capability.IsZero() {
 			t.Errorf("%s: kept %v", name, !o.Capability.IsZero())
 		}
-		if err == nil && (o.URL != "https://mesh.example.com" || o.Budget.Mutate != 7*time.Second) {
+		if err == nil && (o.URL != "https://mesh.example.com" || o.Timeouts.Mutate != 7*time.Second) {
 			t.Errorf("%s: options %+v", name, o)
 		}
 	}

@@ -94,7 +94,7 @@ type GrantOptions struct {
 // Grant makes a service account in AccessNamespace that may read data that reviews lack (accessRules), and a token for it that does not
 // expire. It waits until the cluster has issued the token, or ctx ends; a dry run has no token. Existing objects keep their token. The
 // changes before an error are returned too.
-func (r *Registrar) Grant(ctx context.Context, o GrantOptions) (token string, changes []Change, err error) {
+func (r *Registrar) Grant(ctx context.Context, o GrantOptions) (token string, changes []Diff, err error) {
 	a := r.accessOf(o.Cluster, o.Name)
 	for _, step := range a.steps(ctx, o) {
 		c, err := step()
@@ -111,7 +111,7 @@ func (r *Registrar) Grant(ctx context.Context, o GrantOptions) (token string, ch
 }
 
 // steps make the objects, in their order.
-func (a *access) steps(ctx context.Context, o GrantOptions) []func() (Change, error) {
+func (a *access) steps(ctx context.Context, o GrantOptions) []func() (Diff, error) {
 	meta := func(namespace string) metav1.ObjectMeta {
 		m := registration.Meta(a.name, a.cluster)
 		m.Namespace = namespace
@@ -124,21 +124,21 @@ func (a *access) steps(ctx context.Context, o GrantOptions) []func() (Change, er
 	}
 	secret := &corev1.Secret{ObjectMeta: meta(AccessNamespace), Type: corev1.SecretTypeServiceAccountToken}
 	secret.Annotations[corev1.ServiceAccountNameKey] = a.name
-	steps := []func() (Change, error){
-		func() (Change, error) {
+	steps := []func() (Diff, error){
+		func() (Diff, error) {
 			return a.accounts.ensure(ctx, &corev1.ServiceAccount{ObjectMeta: meta(AccessNamespace)}, o.DryRun)
 		},
-		func() (Change, error) { return a.roles.apply(ctx, role, o.DryRun) },
-		func() (Change, error) { return a.bindings.apply(ctx, binding, o.DryRun) },
-		func() (Change, error) { return a.secrets.ensure(ctx, secret, o.DryRun) },
+		func() (Diff, error) { return a.roles.apply(ctx, role, o.DryRun) },
+		func() (Diff, error) { return a.bindings.apply(ctx, binding, o.DryRun) },
+		func() (Diff, error) { return a.secrets.ensure(ctx, secret, o.DryRun) },
 	}
 	if !o.Entries {
 		return steps
 	}
 	role.Rules = append(role.Rules, entryRules(o.Name)...)
-	return append(steps, func() (Change, error) {
+	return append(steps, func() (Diff, error) {
 		return a.leaseRoles.apply(ctx, &rbacv1.Role{ObjectMeta: meta(AccessNamespace), Rules: leaseRules(o.Name)}, o.DryRun)
-	}, func() (Change, error) {
+	}, func() (Diff, error) {
 		return a.leaseBindings.apply(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: meta(AccessNamespace), Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: a.name},
 		}, o.DryRun)
@@ -162,8 +162,8 @@ func (a *access) token(ctx context.Context) (string, error) {
 }
 
 // ensure creates an object, and leaves an existing one as it is.
-func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Change, error) {
-	c := Change{Object: k.object(want.GetName()), Action: Unchanged}
+func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Diff, error) {
+	c := Diff{Object: k.object(want.GetName()), Action: Unchanged}
 	cluster, _ := registration.MadeFor(want)
 	now, err := k.client.Get(ctx, want.GetName(), metav1.GetOptions{})
 	switch {
@@ -174,7 +174,7 @@ func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Change, error
 		err = checkOwner(now, cluster)
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("%s: %w", c.Object, err)
+		return Diff{}, fmt.Errorf("%s: %w", c.Object, err)
 	}
 	return c, nil
 }
@@ -182,30 +182,30 @@ func (k kind[T]) ensure(ctx context.Context, want T, dryRun bool) (Change, error
 // Leave deletes all objects that Grant, Try and dispatchers made for a cluster, and waits until they are gone. Objects of other clusters
 // stay. The changes have no line for missing objects, and call an object Unreadable that the caller may not read. The changes before an
 // error are returned too.
-func (r *Registrar) Leave(ctx context.Context, cluster, name string, dryRun bool) (changes []Change, err error) {
+func (r *Registrar) Leave(ctx context.Context, cluster, name string, dryRun bool) (changes []Diff, err error) {
 	a := r.accessOf(cluster, name)
 	for _, o := range []struct {
 		name   string
-		remove func() (Change, error)
+		remove func() (Diff, error)
 	}{
-		{r.validating.object(trialName(name)), func() (Change, error) { return r.validating.remove(ctx, cluster, trialName(name), dryRun) }},
-		{"lease/" + reconcile.Namespace + "/" + reconcile.EntriesLease(name).Name, func() (Change, error) { return r.removeLease(ctx, name, dryRun) }},
-		{a.secrets.object(a.name), func() (Change, error) { return a.secrets.remove(ctx, cluster, a.name, dryRun) }},
-		{a.bindings.object(a.name), func() (Change, error) { return a.bindings.remove(ctx, cluster, a.name, dryRun) }},
-		{a.roles.object(a.name), func() (Change, error) { return a.roles.remove(ctx, cluster, a.name, dryRun) }},
-		{a.leaseBindings.object(a.name), func() (Change, error) { return a.leaseBindings.remove(ctx, cluster, a.name, dryRun) }},
-		{a.leaseRoles.object(a.name), func() (Change, error) { return a.leaseRoles.remove(ctx, cluster, a.name, dryRun) }},
-		{a.accounts.object(a.name), func() (Change, error) { return a.accounts.remove(ctx, cluster, a.name, dryRun) }},
+		{r.validating.object(trialName(name)), func() (Diff, error) { return r.validating.remove(ctx, cluster, trialName(name), dryRun) }},
+		{"lease/" + reconcile.Namespace + "/" + reconcile.EntriesLease(name).Name, func() (Diff, error) { return r.removeLease(ctx, name, dryRun) }},
+		{a.secrets.object(a.name), func() (Diff, error) { return a.secrets.remove(ctx, cluster, a.name, dryRun) }},
+		{a.bindings.object(a.name), func() (Diff, error) { return a.bindings.remove(ctx, cluster, a.name, dryRun) }},
+		{a.roles.object(a.name), func() (Diff, error) { return a.roles.remove(ctx, cluster, a.name, dryRun) }},
+		{a.leaseBindings.object(a.name), func() (Diff, error) { return a.leaseBindings.remove(ctx, cluster, a.name, dryRun) }},
+		{a.leaseRoles.object(a.name), func() (Diff, error) { return a.leaseRoles.remove(ctx, cluster, a.name, dryRun) }},
+		{a.accounts.object(a.name), func() (Diff, error) { return a.accounts.remove(ctx, cluster, a.name, dryRun) }},
 	} {
 		c, err := o.remove()
 		switch {
 		case errors.Is(err, ErrForeign):
 		case apierrors.IsForbidden(err):
-			changes = append(changes, Change{Object: o.name, Action: Unreadable})
+			changes = append(changes, Diff{Object: o.name, Action: Unreadable})
 		case err != nil:
 			return changes, err
 		case c.Action != Absent:
-			changes = append(changes, Change{Object: o.name, Action: c.Action}) // without the token
+			changes = append(changes, Diff{Object: o.name, Action: c.Action}) // without the token
 		}
 	}
 	return changes, nil

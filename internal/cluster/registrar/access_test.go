@@ -31,7 +31,7 @@ func withTokens(objects ...runtime.Object) *fake.Clientset {
 	return client
 }
 
-func actions(changes []Change) map[string]Action {
+func actions(changes []Diff) map[string]Action {
 	all := map[string]Action{}
 	for _, c := range changes {
 		all[c.Object] = c.Action

@@ -91,7 +91,7 @@ func TestABreakGlassThatBeginsDuringAWriteIsKept(t *testing.T) {
 func TestTheEntriesOfABreakGlassCanBeRemoved(t *testing.T) {
 	mutating, validating := entriesOfOperator(true, true)
 	changes, err := newRegistrar(fake.NewSimpleClientset(mutating, validating)).Remove(t.Context(), "prod-1", "portcullis", false)
-	if err != nil || len(changes) != 2 || slices.ContainsFunc(changes, func(c Change) bool { return c.Action != Deleted }) {
+	if err != nil || len(changes) != 2 || slices.ContainsFunc(changes, func(c Diff) bool { return c.Action != Deleted }) {
 		t.Errorf("changes %+v, error %v", changes, err)
 	}
 }

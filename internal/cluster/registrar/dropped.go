@@ -24,7 +24,7 @@ func withoutConditions(sent, stored runtime.Object) (names []string) {
 }
 
 // Warning names the entries whose conditions the API server does not keep, and the remedy; empty if it keeps all.
-func (c *Change) Warning() string {
+func (c *Diff) Warning() string {
 	if len(c.WithoutConditions) == 0 {
 		return ""
 	}

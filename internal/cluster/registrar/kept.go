@@ -48,16 +48,16 @@ func writtenAt(lease *coordinationv1.Lease) time.Time {
 }
 
 // removeLease deletes the Lease of entries that a dispatcher has kept.
-func (r *Registrar) removeLease(ctx context.Context, name string, dryRun bool) (Change, error) {
+func (r *Registrar) removeLease(ctx context.Context, name string, dryRun bool) (Diff, error) {
 	name = reconcile.EntriesLease(name).Name
-	c := Change{Object: "lease/" + reconcile.Namespace + "/" + name, Action: Deleted}
+	c := Diff{Object: "lease/" + reconcile.Namespace + "/" + name, Action: Deleted}
 	err := r.client.CoordinationV1().Leases(reconcile.Namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: dry(dryRun)})
 	if apierrors.IsNotFound(err) {
 		c.Action = Absent
 		return c, nil
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("%s: %w", c.Object, err)
+		return Diff{}, fmt.Errorf("%s: %w", c.Object, err)
 	}
 	return c, nil
 }

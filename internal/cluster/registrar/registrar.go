@@ -52,9 +52,9 @@ const (
 	Unreadable Action = "not readable by this user"
 )
 
-// Change is the change of one object. Before and After are the stored objects, without the fields that the API server adds (resourceVersion,
+// Diff is one object before and after a write. Before and After are the stored objects, without the fields that the API server adds (resourceVersion,
 // managedFields, ...); nil where there is none. They belong to the caller.
-type Change struct {
+type Diff struct {
 	// Object is kind and name, as in validatingwebhookconfiguration/portcullis.
 	Object string
 	// Action is the change.
@@ -129,14 +129,14 @@ func (r *Registrar) Read(ctx context.Context, name string) (now registration.Obj
 // The error wraps ErrForeign if an object belongs to another writer. No object is created beside it: half of the entries would have hooks
 // see requests that others have not completed. An object of the cluster that is there is still made as wanted. It wraps ErrBreakGlass, and
 // nothing is written, if an operator of the cluster has taken the entries off the writes.
-func (r *Registrar) Apply(ctx context.Context, to *registration.Registration, dryRun bool) ([]Change, error) {
+func (r *Registrar) Apply(ctx context.Context, to *registration.Registration, dryRun bool) ([]Diff, error) {
 	mutating, mutatingErr := r.mutating.stands(ctx, to.Mutating)
 	validating, validatingErr := r.validating.stands(ctx, to.Validating)
 	foreign := errors.Join(mutatingErr, validatingErr)
 	if foreign != nil && (!errors.Is(foreign, ErrForeign) || errors.Is(foreign, ErrBreakGlass)) {
 		return nil, foreign
 	}
-	var changes []Change
+	var changes []Diff
 	if mutating || foreign == nil {
 		m, err := r.mutating.apply(ctx, to.Mutating, dryRun)
 		if err != nil {
@@ -156,8 +156,8 @@ func (r *Registrar) Apply(ctx context.Context, to *registration.Registration, dr
 
 // Remove deletes the entries of a cluster by the name of the objects, and waits until they are gone or ctx ends. The changes before an
 // error are returned too. The error wraps ErrForeign if an object belongs to another writer; the other object is removed all the same.
-func (r *Registrar) Remove(ctx context.Context, cluster, name string, dryRun bool) (changes []Change, foreign error) {
-	for _, remove := range []func(context.Context, string, string, bool) (Change, error){r.validating.remove, r.mutating.remove} {
+func (r *Registrar) Remove(ctx context.Context, cluster, name string, dryRun bool) (changes []Diff, foreign error) {
+	for _, remove := range []func(context.Context, string, string, bool) (Diff, error){r.validating.remove, r.mutating.remove} {
 		c, err := remove(ctx, cluster, name, dryRun)
 		switch {
 		case errors.Is(err, ErrForeign):
@@ -226,41 +226,41 @@ func (k kind[T]) stands(ctx context.Context, want T) (bool, error) {
 }
 
 // apply makes an object be as wanted, also if another writer changes it meanwhile.
-func (k kind[T]) apply(ctx context.Context, want T, dryRun bool) (c Change, err error) {
+func (k kind[T]) apply(ctx context.Context, want T, dryRun bool) (c Diff, err error) {
 	for range maxConflicts {
 		if c, err = k.applyOnce(ctx, want, dryRun); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("%s: %w", k.object(want.GetName()), err)
+		return Diff{}, fmt.Errorf("%s: %w", k.object(want.GetName()), err)
 	}
 	return c, nil
 }
 
-func (k kind[T]) applyOnce(ctx context.Context, want T, dryRun bool) (Change, error) {
-	c := Change{Object: k.object(want.GetName())}
+func (k kind[T]) applyOnce(ctx context.Context, want T, dryRun bool) (Diff, error) {
+	c := Diff{Object: k.object(want.GetName())}
 	now, err := k.client.Get(ctx, want.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		made, err := k.client.Create(ctx, want, metav1.CreateOptions{DryRun: dry(dryRun), FieldManager: FieldManager})
 		if err != nil {
-			return Change{}, err
+			return Diff{}, err
 		}
 		c.Action, c.After, c.WithoutConditions = Created, k.stripped(made), withoutConditions(want, made)
 		return c, nil
 	}
 	if err != nil {
-		return Change{}, err
+		return Diff{}, err
 	}
 	cluster, _ := registration.MadeFor(want)
 	if err := checkWritable(now, cluster); err != nil {
-		return Change{}, err
+		return Diff{}, err
 	}
 	next := k.over(now, want)
 	// The API server knows the defaults: a write that changes nothing is none.
 	checked, err := k.client.Update(ctx, next, metav1.UpdateOptions{DryRun: dry(true), FieldManager: FieldManager})
 	if err != nil {
-		return Change{}, err
+		return Diff{}, err
 	}
 	c.Before, c.After, c.WithoutConditions = k.stripped(now), k.stripped(checked), withoutConditions(want, checked)
 	if apiequality.Semantic.DeepEqual(c.Before, c.After) {
@@ -327,8 +327,8 @@ func checkOwner(o metav1.Object, cluster string) error {
 }
 
 // remove deletes an object and waits until it is gone.
-func (k kind[T]) remove(ctx context.Context, cluster, name string, dryRun bool) (Change, error) {
-	c := Change{Object: k.object(name), Action: Deleted}
+func (k kind[T]) remove(ctx context.Context, cluster, name string, dryRun bool) (Diff, error) {
+	c := Diff{Object: k.object(name), Action: Deleted}
 	now, err := k.client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		c.Action = Absent
@@ -338,7 +338,7 @@ func (k kind[T]) remove(ctx context.Context, cluster, name string, dryRun bool) 
 		err = checkOwner(now, cluster)
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("%s: %w", c.Object, err)
+		return Diff{}, fmt.Errorf("%s: %w", c.Object, err)
 	}
 	c.Before = k.stripped(now)
 	uid := now.GetUID()
@@ -347,7 +347,7 @@ func (k kind[T]) remove(ctx context.Context, cluster, name string, dryRun bool) 
 		err = k.awaitGone(ctx, name, uid)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return Change{}, fmt.Errorf("%s: %w", c.Object, err)
+		return Diff{}, fmt.Errorf("%s: %w", c.Object, err)
 	}
 	return c, nil
 }

@@ -155,19 +155,19 @@ func (e entry) sideEffects() admissionregistrationv1.SideEffectClass {
 	return admissionregistrationv1.SideEffectClassNone
 }
 
-// timeoutSeconds is the time that the hooks of one request may need, within the budget of the stage, plus Overhead.
+// timeoutSeconds is the time that the hooks of one request may need, within the timeout of the stage, plus Overhead.
 func (p *planner) timeoutSeconds(e entry) int32 {
 	need := p.need(e)
 	limit := map[admissionv1.Stage]time.Duration{
-		admissionv1.Stage_STAGE_MUTATE:   p.options.Budget.Mutate,
-		admissionv1.Stage_STAGE_REINVOKE: p.options.Budget.Reinvoke,
-		admissionv1.Stage_STAGE_VALIDATE: p.options.Budget.Validate,
+		admissionv1.Stage_STAGE_MUTATE:   p.options.Timeouts.Mutate,
+		admissionv1.Stage_STAGE_REINVOKE: p.options.Timeouts.Reinvoke,
+		admissionv1.Stage_STAGE_VALIDATE: p.options.Timeouts.Validate,
 	}[e.stage]
 	if need > limit {
 		p.findings = append(p.findings, match.Finding{
 			Severity: match.SeverityWarning, Code: CodeTimeout, Path: e.describe(),
 			Message: fmt.Sprintf("its hooks may need %s together and get %s, since an API server gives a whole write %s: "+
-				"give the hooks shorter timeouts", need, limit, WriteBudget),
+				"give the hooks shorter timeouts", need, limit, WriteTimeout),
 		})
 		need = limit
 	}

@@ -18,19 +18,19 @@ import (
 const (
 	// DefaultName is the name of both objects.
 	DefaultName = "portcullis"
-	// WriteBudget is the time that an API server gives a whole write, with all of its admission.
-	WriteBudget = 34 * time.Second
+	// WriteTimeout is the time that an API server gives a whole write, with all of its admission.
+	WriteTimeout = 34 * time.Second
 	// Overhead is how much longer an entry's timeoutSeconds are than the time of its hooks, so that these have all of theirs: for
 	// the way to the mesh and back, the conversion of objects, and the answer.
 	Overhead = time.Second
-	// DefaultMutateBudget is for the whole mutating chain.
-	DefaultMutateBudget = 12 * time.Second
-	// DefaultReinvokeBudget is for one reinvocation.
-	DefaultReinvokeBudget = 4 * time.Second
-	// DefaultValidateBudget is for the validating hooks. With the Overhead of each entry the defaults are WriteBudget.
-	DefaultValidateBudget = 10 * time.Second
-	// maxBudget leaves Overhead of the largest timeoutSeconds that Kubernetes accepts, 30.
-	maxBudget = 30*time.Second - Overhead
+	// DefaultMutateTimeout is for the whole mutating chain.
+	DefaultMutateTimeout = 12 * time.Second
+	// DefaultReinvokeTimeout is for one reinvocation.
+	DefaultReinvokeTimeout = 4 * time.Second
+	// DefaultValidateTimeout is for the validating hooks. With the Overhead of each entry the defaults are WriteTimeout.
+	DefaultValidateTimeout = 10 * time.Second
+	// maxTimeout leaves Overhead of the largest timeoutSeconds that Kubernetes accepts, 30.
+	maxTimeout = 30*time.Second - Overhead
 )
 
 // Options describe the way from the cluster to the mesh.
@@ -48,8 +48,8 @@ type Options struct {
 	// OwnNamespace is where the mesh itself runs in the cluster. It is exempt, since the mesh could not start there while
 	// it does not run. Empty exempts nothing: right when the mesh runs elsewhere.
 	OwnNamespace string
-	// Budget bounds the time of the hooks of an entry.
-	Budget Budget
+	// Timeouts bound the time of the hooks of an entry.
+	Timeouts Timeouts
 	// Equivalents knows which resources the cluster may serve in several ways; nil knows none. Of an unknown resource the versions that
 	// hooks name count.
 	Equivalents Equivalents
@@ -67,11 +67,11 @@ type Families [][]conversion.ResourceKind
 // Families implements Equivalents.
 func (f Families) Families() [][]conversion.ResourceKind { return f }
 
-// Budget is the longest that the hooks of one entry of each stage may take, in whole seconds from 1 to 29; 0 is the default.
+// Timeouts are the longest that the hooks of one entry of each stage may take, in whole seconds from 1 to 29; 0 is the default.
 // A write meets one entry of each stage, the reinvoked one twice, and all of that, with the Overhead of each, must fit
-// WriteBudget.
-type Budget struct {
-	// Mutate is for the whole mutating chain; the default is DefaultMutateBudget.
+// WriteTimeout.
+type Timeouts struct {
+	// Mutate is for the whole mutating chain; the default is DefaultMutateTimeout.
 	Mutate time.Duration
 	// Reinvoke is for one reinvocation; the default is 4 s.
 	Reinvoke time.Duration
@@ -83,15 +83,15 @@ type Budget struct {
 func (o Options) complete(cluster string) (Options, error) {
 	o.Name = cmp.Or(o.Name, DefaultName)
 	o.URL = strings.TrimRight(o.URL, "/")
-	o.Budget = Budget{
-		Mutate:   cmp.Or(o.Budget.Mutate, DefaultMutateBudget),
-		Reinvoke: cmp.Or(o.Budget.Reinvoke, DefaultReinvokeBudget),
-		Validate: cmp.Or(o.Budget.Validate, DefaultValidateBudget),
+	o.Timeouts = Timeouts{
+		Mutate:   cmp.Or(o.Timeouts.Mutate, DefaultMutateTimeout),
+		Reinvoke: cmp.Or(o.Timeouts.Reinvoke, DefaultReinvokeTimeout),
+		Validate: cmp.Or(o.Timeouts.Validate, DefaultValidateTimeout),
 	}
 	return o, errors.Join(
 		named("cluster", cluster, validation.IsDNS1123Subdomain(cluster)),
 		named("name", o.Name, validation.IsDNS1123Subdomain(o.Name)),
-		o.checkURL(), o.checkBundle(), o.checkNamespace(), o.Budget.check(),
+		o.checkURL(), o.checkBundle(), o.checkNamespace(), o.Timeouts.check(),
 	)
 }
 
@@ -144,15 +144,15 @@ func (o Options) checkNamespace() error {
 	return named("own namespace", o.OwnNamespace, validation.IsDNS1123Label(o.OwnNamespace))
 }
 
-func (b Budget) check() error {
-	for _, d := range []time.Duration{b.Mutate, b.Reinvoke, b.Validate} {
-		if d < time.Second || d > maxBudget || d%time.Second != 0 {
-			return fmt.Errorf("budget %s: must be whole seconds from 1s to %s", d, maxBudget)
+func (t Timeouts) check() error {
+	for _, d := range []time.Duration{t.Mutate, t.Reinvoke, t.Validate} {
+		if d < time.Second || d > maxTimeout || d%time.Second != 0 {
+			return fmt.Errorf("timeout %s: must be whole seconds from 1s to %s", d, maxTimeout)
 		}
 	}
-	if sum := b.Mutate + 2*b.Reinvoke + b.Validate + 4*Overhead; sum > WriteBudget {
-		return fmt.Errorf("budget: mutate, twice reinvoke and validate, each with %s for the mesh, are %s together; an API server gives a write %s",
-			Overhead, sum, WriteBudget)
+	if sum := t.Mutate + 2*t.Reinvoke + t.Validate + 4*Overhead; sum > WriteTimeout {
+		return fmt.Errorf("timeouts: mutate, twice reinvoke and validate, each with %s for the mesh, are %s together; an API server gives a write %s",
+			Overhead, sum, WriteTimeout)
 	}
 	return nil
 }

@@ -604,9 +604,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		}, `a PEM block is "PRIVATE KEY"`},
 		"a bundle is PEM":                     {func(o *registration.Options) { o.CABundle = []byte("MIIB") }, "no certificate in it"},
 		"the own namespace is a name":         {func(o *registration.Options) { o.OwnNamespace = "a,b" }, `own namespace "a,b"`},
-		"a timeout is whole seconds":          {func(o *registration.Options) { o.Budget.Mutate = 1500 * time.Millisecond }, "whole seconds"},
-		"an entry has at most 30 s":           {func(o *registration.Options) { o.Budget.Mutate = 30 * time.Second }, "whole seconds from 1s to 29s"},
-		"all timeouts together fit one write": {func(o *registration.Options) { o.Budget.Reinvoke = 5 * time.Second }, "36s together; an API server gives a write 34s"},
+		"a timeout is whole seconds":          {func(o *registration.Options) { o.Timeouts.Mutate = 1500 * time.Millisecond }, "whole seconds"},
+		"an entry has at most 30 s":           {func(o *registration.Options) { o.Timeouts.Mutate = 30 * time.Second }, "whole seconds from 1s to 29s"},
+		"all timeouts together fit one write": {func(o *registration.Options) { o.Timeouts.Reinvoke = 5 * time.Second }, "36s together; an API server gives a write 34s"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

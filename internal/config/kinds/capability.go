@@ -27,8 +27,8 @@ type Capability struct {
 // Bounds of ClusterSpec.RotateCapability. Three times the least is how long a cluster goes on whose entries nothing can write. With the
 // most, a capability that was disclosed is good for 360 days at most.
 const (
-	MinRotation = time.Hour
-	MaxRotation = 90 * 24 * time.Hour
+	MinCapabilityPeriod = time.Hour
+	MaxCapabilityPeriod = 90 * 24 * time.Hour
 )
 
 const (
@@ -102,7 +102,7 @@ func (s *ClusterSpec) validateRotation(path *field.Path) field.ErrorList {
 	if s.RotateCapability != "" && s.Bridge != nil {
 		return field.ErrorList{field.Forbidden(at, "the API servers of the cluster show capabilities to its bridges (portcullis bridge --capability-file)")}
 	}
-	errs := validateDuration(s.RotateCapability, MinRotation, MaxRotation, at)
+	errs := validateDuration(s.RotateCapability, MinCapabilityPeriod, MaxCapabilityPeriod, at)
 	if len(errs) == 0 && duration(s.RotateCapability)%time.Second != 0 {
 		errs = field.ErrorList{field.Invalid(at, s.RotateCapability, "must be whole seconds")}
 	}

@@ -53,7 +53,7 @@ type ClusterSpec struct {
 	Capabilities []Capability `json:"capabilities,omitempty"`
 	// RotateCapability, if present, accepts the capabilities that dispatchers make themselves for this cluster, beside Capabilities
 	// (serve --capability-key-file); with Registration they write them into the entries, another one each such time: whole seconds from
-	// MinRotation to MaxRotation, as Go writes durations ("720h"). Each is accepted for three such times more. Empty means none.
+	// MinCapabilityPeriod to MaxCapabilityPeriod, as Go writes durations ("720h"). Each is accepted for three such times more. Empty means none.
 	RotateCapability string `json:"rotateCapability,omitempty"`
 	// Kubeconfig is the absolute path of a kubeconfig file for the cluster. The cluster is then asked for all that reviews do
 	// not carry, and the document says none of it: the other fields are absent. Its current context may get, list and watch

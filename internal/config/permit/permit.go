@@ -61,7 +61,7 @@ type Permits struct {
 	mu sync.Mutex // held while the permit and its file change
 }
 
-// New returns a keeper that keeps nothing yet.
+// New returns permits of which none is given yet.
 func New(o Options) (*Permits, error) {
 	if o.Live == nil {
 		return nil, errors.New("permit: Live is required")

@@ -53,7 +53,7 @@ func (s *Service) ListReviews(ctx context.Context, r *analysisv1.ListReviewsRequ
 	if s.o.Latencies == nil {
 		return out, nil
 	}
-	var found []*latency.Review
+	var found []*latency.ReviewRecord
 	if id := r.GetId(); id != "" {
 		found = s.o.Latencies.Find(id)
 	} else {
@@ -124,7 +124,7 @@ func latencyOf(s *latency.Series) *analysisv1.Latency {
 	return out
 }
 
-func reviewOf(v *latency.Review) *analysisv1.Review {
+func reviewOf(v *latency.ReviewRecord) *analysisv1.Review {
 	out := &analysisv1.Review{
 		Uid: v.UID, Cluster: v.Cluster, Stage: match.StageName(v.Stage), Operation: v.Operation, Group: v.Group, Resource: v.Resource,
 		Namespace: v.Namespace, Name: v.Name, Outcome: v.Outcome, Begun: timestamppb.New(v.Begun),

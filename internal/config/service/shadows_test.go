@@ -17,7 +17,7 @@ import (
 func TestRecordsOfHooksInShadowAreListed(t *testing.T) {
 	f := newFixture(t)
 	at := time.Date(2026, 11, 23, 12, 30, 0, 0, time.UTC)
-	call := shadow.Call{
+	call := shadow.CallRecord{
 		Cluster: "prod", Hook: match.HookID{Stage: admissionv1.Stage_STAGE_VALIDATE, Configuration: "policy", Name: "policy.example.com"},
 		Subject: shadow.Subject{Namespace: "shop", User: "jane"}, Outcome: shadow.Denied, Took: 20 * time.Microsecond, Message: "no tag",
 		Reference: shadow.Reference{

@@ -102,7 +102,7 @@ func (s *Store) permitFor(g *generation) *Permit {
 
 // staleError says why a generation is stale.
 func (s *Store) staleError(g *generation) error {
-	why := s.report.failure()
+	why := s.problems.failure()
 	if g.begun.IsZero() {
 		return fmt.Errorf("%w: it has not been read yet%s", ErrStale, why)
 	}

@@ -31,7 +31,7 @@ func (c inspections) run(ctx context.Context, s *Store) {
 	for {
 		select {
 		case i := <-c:
-			s.report.inspected(s.opts.Inspect(ctx, i.snapshot, config.SortedObjects(i.objects)))
+			s.problems.inspected(s.opts.Inspect(ctx, i.snapshot, config.SortedObjects(i.objects)))
 		case <-ctx.Done():
 			return
 		}

@@ -61,7 +61,7 @@ func (l *listingLoop) run(ctx context.Context, results <-chan listed) error {
 
 // take takes the result of a listing: it renews the generation in force, or shows that there is a newer one.
 func (l *listingLoop) take(r listed) {
-	l.report.listed(r.index, r.err)
+	l.problems.listed(r.index, r.err)
 	if r.err != nil {
 		return
 	}
@@ -88,7 +88,7 @@ func (l *listingLoop) renew(begun, latest time.Time) {
 	}
 	if l.failed != nil && slices.Equal(l.seen, l.inForce.seen) {
 		l.failed = nil
-		l.report.built(l.inForce.problems, l.inForce.snapshot, l.seen)
+		l.problems.built(l.inForce.problems, l.inForce.snapshot, l.seen)
 	}
 	g := *l.inForce
 	g.update(l.seen, begun, latest, l.fresh(&g.freshness))
@@ -133,7 +133,7 @@ func (l *listingLoop) finish(g *generation) error {
 	case l.inForce.snapshot != nil && slices.Equal(l.seen, l.inForce.seen):
 	case g.snapshot == nil:
 		l.failed = g.seen
-		l.report.built(g.problems, nil, g.seen)
+		l.problems.built(g.problems, nil, g.seen)
 	default:
 		if err := l.adopt(g); err != nil {
 			return err
@@ -155,7 +155,7 @@ func (l *listingLoop) adopt(g *generation) error {
 	}
 	l.inForce, l.failed = g, nil
 	l.announce()
-	l.report.built(g.problems, g.snapshot, g.seen)
+	l.problems.built(g.problems, g.snapshot, g.seen)
 	l.publish(g)
 	if l.opts.Inspect != nil {
 		l.inspections.put(inspection{g.snapshot, g.objects})

@@ -22,13 +22,13 @@ func (s *Store) watch(ctx context.Context, index int, notify func()) {
 	for {
 		begun := time.Now()
 		err := s.opts.Sources[index].Watch(ctx, func() {
-			s.report.watched(index, nil)
+			s.problems.watched(index, nil)
 			notify()
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		s.report.watched(index, err)
+		s.problems.watched(index, err)
 		pause = rewatchAfter(pause, time.Since(begun))
 		clock.Sleep(ctx, pause-rand.N(pause/4)) // not all dispatchers at the same moment
 	}

@@ -104,7 +104,7 @@ type Store struct {
 	allowed  atomic.Pointer[allowance]
 	counts   counts
 	ended    chan struct{} // closed when Run returns
-	report   *report
+	problems *problemLog
 }
 
 // New returns a store without configuration: Run reads it.
@@ -116,7 +116,7 @@ func New(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, waiting: waiting, ended: make(chan struct{}), report: newReport(opts)}
+	s := &Store{opts: opts, waiting: waiting, ended: make(chan struct{}), problems: newProblemLog(opts)}
 	s.current.Store(&generation{next: make(chan struct{})})
 	s.allowed.Store(&allowance{next: make(chan struct{})})
 	return s, nil
@@ -161,7 +161,7 @@ func (s *Store) begin(g *generation, stale string) bool {
 func (s *Store) Configuration() Configuration {
 	g := s.current.Load()
 	c := g.configuration()
-	c.Judging, c.Fresh, c.Problems = s.mayJudgeAny(g), s.freshForAny(g), s.report.all()
+	c.Judging, c.Fresh, c.Problems = s.mayJudgeAny(g), s.freshForAny(g), s.problems.all()
 	return c
 }
 
@@ -204,6 +204,6 @@ func (s *Store) publish(g *generation) {
 	}
 	close(old.next)
 	if s.age(g) <= s.opts.MaxAge { // one source may be listed while another one is not
-		s.report.waitEnded()
+		s.problems.waitEnded()
 	}
 }

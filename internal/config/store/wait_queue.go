@@ -83,7 +83,7 @@ func (s *Store) await(ctx context.Context, cluster string, bytes int64) (snapsho
 		said, ok := s.mayJudge(g, cluster)
 		switch {
 		case !ok:
-			s.report.waits(g, s.staleError)
+			s.problems.waits(g, s.staleError)
 		case s.begin(g, said):
 			return g.snapshot, said, nil
 		}

@@ -91,7 +91,7 @@ func (s *Service) decide(
 	}
 	defer done()
 	cluster := now.GetKey().GetCluster()
-	change := initializer.Change{ResourceVersion: r.GetResourceVersion(), Pending: r.GetPending(), Result: r.GetResult()}
+	change := initializer.UpdateRequest{ResourceVersion: r.GetResourceVersion(), Pending: r.GetPending(), Result: r.GetResult()}
 	if r.GetObject() != nil {
 		change.Object = append([]byte{}, r.GetObject().GetRaw()...)
 	}

@@ -146,8 +146,8 @@ func (c *cache) endLocked(w *Watcher, err error) {
 	}
 }
 
-// change is a change of a key between two lists.
-type change struct {
+// delta is the change of a key between two lists.
+type delta struct {
 	key      string
 	entry    *entry // nil: it was deleted
 	revision int64
@@ -177,34 +177,34 @@ func (c *cache) list(all []*entry, revision int64) {
 }
 
 // changesLocked compares a list with the entries. The changes are in the order of their revisions.
-func (c *cache) changesLocked(all []*entry, revision int64) []change {
+func (c *cache) changesLocked(all []*entry, revision int64) []delta {
 	present, used := make(map[string]*entry, len(all)), make(map[int64]bool, len(all))
-	var changes []change
+	var changes []delta
 	for _, e := range all {
 		present[e.key], used[e.set] = e, true
 		if before := c.entries[e.key]; before == nil || before.set != e.set {
-			changes = append(changes, change{e.key, e, e.set})
+			changes = append(changes, delta{e.key, e, e.set})
 		}
 	}
 	changes = append(c.deletionsLocked(present, used, revision), changes...)
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.revision, b.revision) })
+	slices.SortStableFunc(changes, func(a, b delta) int { return cmp.Compare(a.revision, b.revision) })
 	return changes
 }
 
 // deletionsLocked returns the deletions that a list shows. Each object was deleted at a revision that is not known: it gets the
 // first one since the last list at which nothing else has changed, so that a watch can go on after any of them. Keys that exist
 // again come first, since their deletion came before that.
-func (c *cache) deletionsLocked(present map[string]*entry, used map[int64]bool, revision int64) []change {
-	var gone []change
+func (c *cache) deletionsLocked(present map[string]*entry, used map[int64]bool, revision int64) []delta {
+	var gone []delta
 	for key, before := range c.entries {
 		switch now := present[key]; {
 		case now == nil:
-			gone = append(gone, change{key: key, revision: revision})
+			gone = append(gone, delta{key: key, revision: revision})
 		case now.made != before.made:
-			gone = append(gone, change{key: key, revision: now.made - 1})
+			gone = append(gone, delta{key: key, revision: now.made - 1})
 		}
 	}
-	slices.SortFunc(gone, func(a, b change) int {
+	slices.SortFunc(gone, func(a, b delta) int {
 		return cmp.Or(cmp.Compare(a.revision, b.revision), strings.Compare(a.key, b.key))
 	})
 	next := c.revision + 1

@@ -72,7 +72,7 @@ func (m *Mesh) Update(revision int) (compiling, spreading time.Duration, err err
 		return 0, 0, fmt.Errorf("mesh: %w", err)
 	}
 	compiled := time.Now()
-	m.registry.Update(snapshot)
+	m.router.Update(snapshot)
 	m.known.snapshot.Store(snapshot)
 	return compiled.Sub(begun), time.Since(compiled), nil
 }

@@ -88,7 +88,7 @@ type Mesh struct {
 	bridge     *bridge.Bridge
 	grpc       *grpc.Server
 	sessions   *session.Server
-	registry   *session.Registry
+	router     *session.Router
 	client     *https.Client // HTTP/1.1
 	client2    *https.Client // HTTP/2
 	address    string        // for hosts
@@ -165,13 +165,13 @@ func (m *Mesh) wire(o Options) error {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
-	if m.registry, err = session.New(session.Options{Metrics: metrics}); err != nil {
+	if m.router, err = session.New(session.Options{Metrics: metrics}); err != nil {
 		return err
 	}
-	m.registry.Update(m.known.snapshot.Load())
+	m.router.Update(m.known.snapshot.Load())
 	codec := builtin.New(builtin.Options{})
 	judging := dispatcher.Options{
-		Snapshots: m.known, Clusters: m.known, Streams: m.registry, Capacity: m.registry, Options: observe.Options{Metrics: metrics},
+		Snapshots: m.known, Clusters: m.known, Streams: m.router, Capacity: m.router, Options: observe.Options{Metrics: metrics},
 		Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
 	}
 	if o.Hosts == Webhooks {
@@ -194,7 +194,7 @@ func (m *Mesh) wire(o Options) error {
 	if m.bridge, err = bridge.New(edge); err != nil {
 		return err
 	}
-	m.sessions = session.NewServer(m.registry, caller)
+	m.sessions = session.NewServer(m.router, caller)
 	m.grpc = grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(m.keys.Server("h2"))))...)
 	hostv1.RegisterHostServiceServer(m.grpc, m.sessions)
 	return nil
@@ -232,7 +232,7 @@ func (m *Mesh) serve(ctx context.Context) error {
 	}
 	m.address = forHosts.Addr().String()
 	m.running.Go(func() error { return m.grpc.Serve(stream.Listener(forHosts)) })
-	m.running.Go(func() error { return m.registry.Run(ctx) })
+	m.running.Go(func() error { return m.router.Run(ctx) })
 	forBridge, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ type arena struct {
 	keys       *pki.PKI
 	hooks      hooks
 	dispatcher *dispatcher.Dispatcher
-	registry   *session.Registry
+	router     *session.Router
 	webhooks   *outbound.Client
 	metrics    *prometheus.Registry
 	sessions   *session.Server
@@ -83,17 +83,17 @@ func (a *arena) wire() error {
 	if err != nil {
 		return err
 	}
-	if a.registry, err = session.New(session.Options{Metrics: a.metrics}); err != nil {
+	if a.router, err = session.New(session.Options{Metrics: a.metrics}); err != nil {
 		return err
 	}
-	a.registry.Update(snapshot)
-	a.registry.UpdateClusters([]string{measured, neighbour})
+	a.router.Update(snapshot)
+	a.router.UpdateClusters([]string{measured, neighbour})
 	if a.webhooks, err = outbound.New(outbound.Options{Metrics: a.metrics, Networks: outbound.Loopback()}); err != nil {
 		return err
 	}
 	known := knowledge{snapshot: snapshot}
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
-		Snapshots: known, Clusters: known, Streams: a.registry, Capacity: a.registry, Webhooks: a.webhooks,
+		Snapshots: known, Clusters: known, Streams: a.router, Capacity: a.router, Webhooks: a.webhooks,
 		Options: observe.Options{
 			Metrics: a.metrics,
 		},
@@ -103,7 +103,7 @@ func (a *arena) wire() error {
 
 // serve connects the host.
 func (a *arena) serve(ctx, life, hosting context.Context) error {
-	a.sessions = session.NewServer(a.registry, func(context.Context) identity.Channel { return identity.Named(pki.Identity) })
+	a.sessions = session.NewServer(a.router, func(context.Context) identity.Channel { return identity.Named(pki.Identity) })
 	a.grpc = grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(a.keys.Server("h2"))))...)
 	hostv1.RegisterHostServiceServer(a.grpc, a.sessions)
 	listener, err := (&net.ListenConfig{}).Listen(life, "tcp", "127.0.0.1:0")
@@ -111,7 +111,7 @@ func (a *arena) serve(ctx, life, hosting context.Context) error {
 		return err
 	}
 	a.running.Go(func() error { return a.grpc.Serve(stream.Listener(listener)) })
-	a.running.Go(func() error { return a.registry.Run(life) })
+	a.running.Go(func() error { return a.router.Run(life) })
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "bench", Instance: "host", Dispatchers: []string{listener.Addr().String()}, TLS: hostsdk.TLSConfig(a.keys.Client()),
 		MaxOutstanding: outstanding, Logger: slog.New(slog.DiscardHandler),

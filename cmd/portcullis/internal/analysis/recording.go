@@ -14,7 +14,7 @@ import (
 // inputOf makes the input of a prediction out of the answers of all dispatchers. Hooks are as the first one has them.
 func inputOf(answers []Recording) replay.Input {
 	in := replay.Input{
-		Reviews: map[string][]*latency.Review{}, Counts: map[replay.Group]replay.Counts{}, Slots: map[string]map[string]replay.Slots{},
+		Reviews: map[string][]*latency.ReviewRecord{}, Counts: map[replay.Group]replay.Counts{}, Slots: map[string]map[string]replay.Slots{},
 	}
 	for _, h := range answers[0].Hooks.GetHooks() {
 		if h.GetState() == configv1.Hook_STATE_IN_ROTATION {
@@ -61,15 +61,15 @@ func hookOf(h *configv1.Hook) *match.Hook {
 }
 
 // reviewOf is a review as it was recorded, but for its trace.
-func reviewOf(v *analysisv1.Review) *latency.Review {
-	out := &latency.Review{
+func reviewOf(v *analysisv1.Review) *latency.ReviewRecord {
+	out := &latency.ReviewRecord{
 		UID: v.GetUid(), Cluster: v.GetCluster(), Stage: stageOf(v.GetStage()), Operation: v.GetOperation(), Group: v.GetGroup(),
 		Resource: v.GetResource(), Namespace: v.GetNamespace(), Name: v.GetName(), Outcome: v.GetOutcome(), Begun: v.GetBegun().AsTime(),
 		Edge: v.GetEdge().AsDuration(), Held: v.GetHeld().AsDuration(), Took: v.GetTook().AsDuration(), Due: v.GetDue().AsDuration(),
-		FailsOpen: v.GetFailsOpen(), Calls: make([]latency.Call, 0, len(v.GetCalls())),
+		FailsOpen: v.GetFailsOpen(), Calls: make([]latency.CallRecord, 0, len(v.GetCalls())),
 	}
 	for _, c := range v.GetCalls() {
-		out.Calls = append(out.Calls, latency.Call{
+		out.Calls = append(out.Calls, latency.CallRecord{
 			Hook:  match.HookID{Stage: stageOf(c.GetHook().GetStage()), Configuration: c.GetHook().GetConfiguration(), Name: c.GetHook().GetName()},
 			Round: c.GetRound(), Begun: c.GetBegun().AsDuration(), Ended: c.GetEnded().AsDuration(), Queued: c.GetQueued().AsDuration(),
 			Wire: c.GetWire().AsDuration(), Host: c.GetHost().AsDuration(), Applied: c.GetApplied().AsDuration(), Alone: c.GetAlone().AsDuration(),

@@ -68,9 +68,9 @@ type Recording struct {
 func (r Recording) GetDispatcherId() string { return r.Hooks.GetDispatcherId() } //nolint:staticcheck // as protobuf names it
 
 // Predict replays the reviews of all dispatchers with a change. It returns an error if the change names a hook that is not in force.
-func Predict(recordings []Recording, change replay.Change) (*WhatIf, error) {
+func Predict(recordings []Recording, variant replay.Variant) (*WhatIf, error) {
 	in := inputOf(recordings)
-	predictions, err := replay.Predict(in, change)
+	predictions, err := replay.Predict(in, variant)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func Predict(recordings []Recording, change replay.Change) (*WhatIf, error) {
 	for i := range predictions {
 		w.Predictions = append(w.Predictions, predictionOf(&predictions[i]))
 	}
-	w.Notes = notes(w.Predictions, change)
+	w.Notes = notes(w.Predictions, variant)
 	for dispatcher, kept := range in.Reviews {
 		if len(kept) >= MaxReplayed {
 			w.Notes = append(w.Notes, fmt.Sprintf("dispatcher %s keeps more: only its %d slowest reviews were read", dispatcher, len(kept)))
@@ -103,7 +103,7 @@ func figuresOf(f replay.Figures) Figures {
 }
 
 // notes are sentences about the data and the limits of predictions.
-func notes(all []Prediction, change replay.Change) []string {
+func notes(all []Prediction, variant replay.Variant) []string {
 	var reviews uint64
 	var kept, replayed, estimated, overdue int
 	for i := range all {
@@ -121,8 +121,8 @@ func notes(all []Prediction, change replay.Change) []string {
 	add(kept > replayed, "%d more are kept and taken as they were: their records do not explain their answer", kept-replayed)
 	add(estimated > 0, "%d calls are not recorded, since their reviews ended without them: they take as long as calls of like reviews", estimated)
 	add(overdue > 0, "%d calls ended at their deadline and have a later one: when they would have ended is not known, so they are taken to fail", overdue)
-	add(len(change.Replicas) > 0, "calls that are not kept waited in the same queue, so the waits for a replica may become shorter than predicted; "+
+	add(len(variant.Replicas) > 0, "calls that are not kept waited in the same queue, so the waits for a replica may become shorter than predicted; "+
 		"the slowness that a busy host adds stays as recorded, and calls without a verdict are taken to fail again")
-	add(len(change.Validating) > 0, "hooks that validate instead are counted behind the mutating ones: other validating hooks run at the same time")
+	add(len(variant.Validating) > 0, "hooks that validate instead are counted behind the mutating ones: other validating hooks run at the same time")
 	return out
 }

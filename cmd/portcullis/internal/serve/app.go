@@ -76,7 +76,7 @@ type app struct {
 	following    *follow.Manager
 	keeper       *keeper.Keeper
 	tunnels      *tunnel.Server
-	registry     *session.Registry
+	router       *session.Router
 	hosts        *session.Server
 	channels     *channels
 	webhooks     *outbound.Client
@@ -133,11 +133,11 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	}
 
 	a.latencies, a.shadows = latency.NewRecorder(0), shadow.NewRecorder(0)
-	a.registry, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log, Beat: a.latencies.Beat})
+	a.router, err = session.New(session.Options{ID: c.id, Metrics: metrics, Logger: log, Beat: a.latencies.Beat})
 	if err != nil {
 		return nil, err
 	}
-	a.hosts = session.NewServer(a.registry, channelOfCall)
+	a.hosts = session.NewServer(a.router, channelOfCall)
 	if a.memory, err = memory.New(memory.Options{Total: c.memoryBudget(), PerCluster: c.clusterMemory}); err != nil {
 		return nil, fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
@@ -245,7 +245,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 
 // updateSnapshot makes the hooks of a configuration known before a review uses it.
 func (a *app) updateSnapshot(s *match.Snapshot) {
-	a.registry.Update(s)
+	a.router.Update(s)
 	a.judge.Update(s)
 }
 
@@ -255,7 +255,7 @@ func (a *app) updateClusters(all []*kinds.Cluster) {
 	for i, c := range all {
 		names[i] = c.Metadata.Name
 	}
-	a.registry.UpdateClusters(names)
+	a.router.UpdateClusters(names)
 	a.clusters.Update(all)
 	a.judge.UpdateClusters(names) // no review of another cluster comes any more
 	a.bridge.UpdateClusters(names)
@@ -279,10 +279,10 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 	a.judge, err = dispatcher.New(dispatcher.Options{
 		Snapshots: a.store,
 		Clusters:  a.clusters,
-		Streams:   a.registry,
+		Streams:   a.router,
 		Webhooks:  a.webhooks,
 		Stager:    a.initializers.dispatched(),
-		Capacity:  a.registry,
+		Capacity:  a.router,
 		Codec:     func(of conversion.Allowance) chain.Codec { return a.codec.NewPatchSession(of) },
 		Options: observe.Options{
 			TracerProvider: a.telemetry.TracerProvider, KeptTraces: a.telemetry.Kept, Metrics: metrics, Latencies: a.latencies,
@@ -368,7 +368,7 @@ func (a *app) missing() []string {
 	switch age := time.Since(a.begun); {
 	case age < a.config.readyTimeout:
 		out = append(out, a.clusters.Stale()...)
-		for _, hook := range a.registry.Ready() {
+		for _, hook := range a.router.Ready() {
 			out = append(out, "no host serves "+hook+" yet")
 		}
 	case age < a.config.readyOthers && !a.wasReady.Load():
@@ -384,7 +384,7 @@ func (a *app) missing() []string {
 
 // notes are remarks about a dispatcher that is ready.
 func (a *app) notes() []string {
-	out, missing := append(a.store.Notes(), a.breakGlassNotes()...), a.registry.Ready()
+	out, missing := append(a.store.Notes(), a.breakGlassNotes()...), a.router.Ready()
 	for _, hook := range missing[:min(len(missing), maxHooksNoted)] {
 		out = append(out, "no host serves "+hook)
 	}

@@ -36,7 +36,7 @@ type controlPlane struct {
 	staged   *initializerService
 	presence *etcdstore.Presence
 	live     *store.Store
-	hosts    *session.Registry
+	hosts    *session.Router
 	judge    *dispatcher.Dispatcher
 	log      *slog.Logger
 	id       string
@@ -49,7 +49,7 @@ type controlPlane struct {
 
 // newControlPlane makes it. The authorities of the listener for hosts vouch for operators, on both listeners.
 func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
-	c := &controlPlane{stores: s, live: a.store, hosts: a.registry, judge: a.judge, log: a.log, presence: s.presence, id: a.config.id, kept: a.keeper.States}
+	c := &controlPlane{stores: s, live: a.store, hosts: a.router, judge: a.judge, log: a.log, presence: s.presence, id: a.config.id, kept: a.keeper.States}
 	c.follows = func() []follow.ClusterStatus { return a.following.Statuses() }
 	var err error
 	var objects service.Objects // nil without a store
@@ -59,7 +59,7 @@ func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	c.service, err = service.New(service.Options{
 		Objects: objects, Report: c.ownReport, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
-		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.registry.Offers, Decoder: s.decoder, Latencies: a.latencies,
+		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.router.Offers, Decoder: s.decoder, Latencies: a.latencies,
 		Shadows: a.shadows, StoreUsage: a.storeUsage(), Work: a.work,
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *controlPlane) report(ctx context.Context) {
 
 // inspection has the options of the lint.
 func inspection() lint.Options {
-	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateBudget, Now: time.Now}
+	return lint.Options{OwnNamespace: ownNamespace(), MutateBudget: registration.DefaultMutateTimeout, Now: time.Now}
 }
 
 // inspection returns the lint options of a dispatcher, which knows the bundles of its listeners.

@@ -33,7 +33,7 @@ func TestNobodyCopiesTheObject(t *testing.T) {
 	a, _ := sampleApp(t, func(*dev, *serveConfig) {})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 3)
-	for _, run := range []func(context.Context) error{a.store.Run, a.clusters.Run, a.registry.Run} {
+	for _, run := range []func(context.Context) error{a.store.Run, a.clusters.Run, a.router.Run} {
 		go func() { ended <- run(ctx) }()
 	}
 	if _, err := a.store.Fresh(ctx); err != nil {

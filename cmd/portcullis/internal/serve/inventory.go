@@ -14,7 +14,7 @@ const maxHostHooks = 16
 
 // connectedHosts are the hosts of this dispatcher, as ConfigService lists them.
 func (a *app) connectedHosts(hook, after string, limit int) (hosts []*configv1.Host, more bool) {
-	found, more := a.registry.Hosts(session.HostPage{Hook: hook, After: after, Limit: limit})
+	found, more := a.router.Hosts(session.HostPage{Hook: hook, After: after, Limit: limit})
 	for i := range found {
 		hosts = append(hosts, hostOf(&found[i]))
 	}
@@ -57,7 +57,7 @@ func hostState(s session.HostState) configv1.Host_State {
 
 // hookHosts is how the hosts of this dispatcher serve the hooks.
 func (a *app) hookHosts() []service.HookHosts {
-	all := a.registry.HookHosts()
+	all := a.router.HookHosts()
 	out := make([]service.HookHosts, len(all))
 	for i, h := range all {
 		out[i] = service.HookHosts{Hook: h.Hook, Hosts: h.Hosts, Slots: h.Slots, Unserved: h.Unserved, Removed: h.Removed}

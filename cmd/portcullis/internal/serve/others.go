@@ -95,7 +95,7 @@ func (a *controlPlane) readOthers(ctx context.Context) error {
 func (a *app) servedElsewhere() []string {
 	digest := a.store.Configuration().Digest
 	var out []string
-	for _, h := range a.registry.Unserved() {
+	for _, h := range a.router.Unserved() {
 		if h.Decides() && h.FailsClosed() && a.control.others.serve(h, digest) {
 			out = append(out, h.ID.Configuration+"/"+h.ID.Name)
 		}

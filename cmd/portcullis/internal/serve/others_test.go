@@ -105,7 +105,7 @@ func TestAFreshDispatcherIsNotReadyWhileAnotherOneHasTheHosts(t *testing.T) {
 		c.advertise, c.readyTimeout = []string{"127.0.0.1"}, long
 	})
 	found.until(t, "")
-	if unserved := found.app.registry.Unserved(); len(unserved) > 0 {
+	if unserved := found.app.router.Unserved(); len(unserved) > 0 {
 		t.Errorf("ready without hosts for %v", unserved)
 	}
 }

@@ -86,7 +86,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	context.AfterFunc(failed, stopServing) // a part that fails ends the others
 
 	for _, part := range []func(context.Context) error{
-		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.following.Run, a.keeper.Run, a.registry.Run, a.edge.Run,
+		a.store.Run, a.control.run, a.permits.Run, a.clusters.Run, a.following.Run, a.keeper.Run, a.router.Run, a.edge.Run,
 		a.hostsEdge.Run, a.keys.Run, a.channels.run, a.logBreakGlass, a.initializers.Run,
 	} {
 		g.Go(func() error { return part(background) })
@@ -176,7 +176,7 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	a.channels.drained(ctx)
 	a.leaveShadows(ctx)
 	deadline, _ := ctx.Deadline()
-	a.registry.Drain(ctx, time.Until(deadline))
+	a.router.Drain(ctx, time.Until(deadline))
 	a.grpc.Stop()
 	graceful.Wait()
 	a.hangUp(context.WithoutCancel(ctx))

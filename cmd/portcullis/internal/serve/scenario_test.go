@@ -347,7 +347,7 @@ func (s *scenario) hosts() {
 	for _, d := range s.dispatchers {
 		s.until(func() bool { return s.knows(d, clusterNumber(scenarioClusters-1)) })
 		s.until(func() bool {
-			return len(d.app.registry.Ready()) == 0 && strings.Contains(d.app.metrics(s.T), fmt.Sprintf("\nportcullis_host_sessions %d\n", scenarioSessions))
+			return len(d.app.router.Ready()) == 0 && strings.Contains(d.app.metrics(s.T), fmt.Sprintf("\nportcullis_host_sessions %d\n", scenarioSessions))
 		})
 	}
 }

@@ -20,9 +20,9 @@ import (
 
 // prediction replays the reviews that are kept.
 func (c *command) prediction() (func(context.Context, meshOf, io.Writer) error, error) {
-	var change replay.Change
+	var variant replay.Variant
 	for _, text := range c.whatIf {
-		if err := change.Parse(text); err != nil {
+		if err := variant.Parse(text); err != nil {
 			return nil, fmt.Errorf("--what-if %w", err)
 		}
 	}
@@ -31,7 +31,7 @@ func (c *command) prediction() (func(context.Context, meshOf, io.Writer) error, 
 		if err != nil {
 			return err
 		}
-		w, err := analysis.Predict(recordings, change)
+		w, err := analysis.Predict(recordings, variant)
 		if err != nil {
 			return cli.Refused(fmt.Errorf("--what-if %w", err))
 		}

@@ -77,7 +77,7 @@ func writeAgain(ctx context.Context, to *registrar.Registrar, cluster, name stri
 }
 
 // warnWithoutConditions warns of entries whose conditions the API server does not keep.
-func warnWithoutConditions(notes io.Writer, changes []registrar.Change) {
+func warnWithoutConditions(notes io.Writer, changes []registrar.Diff) {
 	for _, c := range changes {
 		if warning := c.Warning(); warning != "" {
 			fmt.Fprintf(notes, "warning: %s\n", warning)
@@ -85,7 +85,7 @@ func warnWithoutConditions(notes io.Writer, changes []registrar.Change) {
 	}
 }
 
-func showChanges(out io.Writer, changes []registrar.Change, dryRun bool) error {
+func showChanges(out io.Writer, changes []registrar.Diff, dryRun bool) error {
 	suffix := ""
 	if dryRun {
 		suffix = " (dry run)"
@@ -102,7 +102,7 @@ func showChanges(out io.Writer, changes []registrar.Change, dryRun bool) error {
 var errDiffers = &cli.CodedError{Code: cli.ExitDenied}
 
 // showDiff prints how the objects of the cluster would change. The error is errDiffers if one does.
-func showDiff(out io.Writer, changes []registrar.Change) error {
+func showDiff(out io.Writer, changes []registrar.Diff) error {
 	var differs error
 	for _, c := range changes {
 		before, err := text(c.Before)

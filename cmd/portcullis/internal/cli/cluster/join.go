@@ -171,9 +171,9 @@ func registrationOf(o *registration.Options) *kinds.Registration {
 	}
 	return &kinds.Registration{
 		URL: o.URL, CABundle: o.CABundle, Name: o.Name, OwnNamespace: o.OwnNamespace,
-		MutateTimeout:   text(o.Budget.Mutate, registration.DefaultMutateBudget),
-		ReinvokeTimeout: text(o.Budget.Reinvoke, registration.DefaultReinvokeBudget),
-		ValidateTimeout: text(o.Budget.Validate, registration.DefaultValidateBudget),
+		MutateTimeout:   text(o.Timeouts.Mutate, registration.DefaultMutateTimeout),
+		ReinvokeTimeout: text(o.Timeouts.Reinvoke, registration.DefaultReinvokeTimeout),
+		ValidateTimeout: text(o.Timeouts.Validate, registration.DefaultValidateTimeout),
 	}
 }
 

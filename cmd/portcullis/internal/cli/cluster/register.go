@@ -121,9 +121,9 @@ func (c *planner) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.options.Name, "name", registration.DefaultName, "name of the two objects")
 	f.StringVar(&c.options.OwnNamespace, "own-namespace", "portcullis-system",
 		`namespace in which the mesh runs in this cluster, which is exempt; "" when it runs elsewhere`)
-	f.DurationVar(&c.options.Budget.Mutate, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
-	f.DurationVar(&c.options.Budget.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeBudget, "longest time for the hooks of a reinvocation")
-	f.DurationVar(&c.options.Budget.Validate, "validate-timeout", registration.DefaultValidateBudget, "longest time for the validating hooks of a write")
+	f.DurationVar(&c.options.Timeouts.Mutate, "mutate-timeout", registration.DefaultMutateTimeout, "longest time for the mutating hooks of a write")
+	f.DurationVar(&c.options.Timeouts.Reinvoke, "reinvoke-timeout", registration.DefaultReinvokeTimeout, "longest time for the hooks of a reinvocation")
+	f.DurationVar(&c.options.Timeouts.Validate, "validate-timeout", registration.DefaultValidateTimeout, "longest time for the validating hooks of a write")
 }
 
 // readAuthorities reads --ca into the options.

@@ -104,7 +104,7 @@ func (c *unregisterCommand) run(ctx context.Context, name string, out, notes io.
 		_, err := fmt.Fprintf(out, "%s/%s would be removed (dry run)\n", kinds.ClusterKind, name)
 		return err
 	}
-	if slices.ContainsFunc(changes, func(c registrar.Change) bool { return c.Action == registrar.Deleted }) {
+	if slices.ContainsFunc(changes, func(c registrar.Diff) bool { return c.Action == registrar.Deleted }) {
 		connect.Pause(ctx, entriesLinger)
 	}
 	return c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {

@@ -59,7 +59,7 @@ when there are warnings; 2 with errors, or when the command failed.`,
 	f.BoolVar(&c.strict, "strict", false, "exit with 1 when there are warnings")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
 	f.StringVar(&c.ownNamespace, "own-namespace", "", "namespace of the mesh in a cluster that it serves")
-	f.DurationVar(&c.mutateBudget, "mutate-timeout", registration.DefaultMutateBudget, "longest time for the mutating hooks of a write")
+	f.DurationVar(&c.mutateBudget, "mutate-timeout", registration.DefaultMutateTimeout, "longest time for the mutating hooks of a write")
 	cli.OutputFlag(cmd, &c.output, "json for tools, github for annotations (default: text)", printer.JSON, formatGitHub)
 	return cli.WithSettings(cmd)
 }
@@ -132,7 +132,7 @@ func (c *lintCommand) entryFindings(s *match.Snapshot, cluster *config.Object, o
 	r, err := registration.Plan(s, cluster.Name, registration.Options{
 		URL:          "https://mesh.example.com", // which is in no finding
 		OwnNamespace: cmp.Or(c.ownNamespace, "portcullis-system"),
-		Budget:       registration.Budget{Mutate: c.mutateBudget},
+		Timeouts:     registration.Timeouts{Mutate: c.mutateBudget},
 	})
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 func TestReadersShareTheProblemsUntilOneChanges(t *testing.T) {
-	r := newReport(Options{Sources: []config.Source{&memory{name: "m"}}, Logger: slog.New(slog.DiscardHandler)})
+	r := newProblemLog(Options{Sources: []config.Source{&memory{name: "m"}}, Logger: slog.New(slog.DiscardHandler)})
 	found := config.Problems{{Code: "a", Severity: match.SeverityInfo}, {Code: "b", Severity: match.SeverityInfo}}
 	r.built(found, nil, nil)
 	first := r.all()

@@ -213,7 +213,7 @@ func TestALeavingHostMayRefuseWhatWasOnItsWay(t *testing.T) {
 		started := one.review()
 		batch := m.call()
 		batch.Calls = slices.Repeat(batch.Calls, many)
-		cancel := m.registry.Start(t.Context(), batch, func(int, review.Result) {})
+		cancel := m.router.Start(t.Context(), batch, func(int, review.Result) {})
 		on := one.review()
 		one.say(&hostv1.ConnectRequest{Frame: &hostv1.ConnectRequest_Drain{
 			Drain: &hostv1.HostDrain{LastStartedCallId: started.GetCallId()},
@@ -294,16 +294,16 @@ func TestNoMoreThanHalfOfAHooksSessionsAreLostForSilenceAtATime(t *testing.T) {
 		got := m.review("a")
 		elapse(stream.LostAfter + 2*stream.TickInterval) // as if we had paused
 		got.want("a", "pending")
-		if n := len(m.registry.all()); n != 2 {
+		if n := len(m.router.all()); n != 2 {
 			t.Fatalf("%d sessions are left", n)
 		}
 		one.say(pong())
 		elapse(2 * stream.TickInterval) // now half of them speak
-		if n := len(m.registry.all()); n != 1 {
+		if n := len(m.router.all()); n != 1 {
 			t.Errorf("%d sessions are left", n)
 		}
 		elapse(stream.HostSilence + 2*stream.TickInterval) // and now even the host has given up
-		if n := len(m.registry.all()); n != 0 {
+		if n := len(m.router.all()); n != 0 {
 			t.Errorf("%d sessions are left", n)
 		}
 	})
@@ -360,7 +360,7 @@ func TestTheCallsOfAReplacedSessionFailOverWhenItEnds(t *testing.T) {
 				end(old, current)
 				current.allow(current.review(), 0)
 				got.want("a", "allowed")
-				if n := len(m.registry.all()); n != 1 {
+				if n := len(m.router.all()); n != 1 {
 					t.Errorf("%d sessions are left", n)
 				}
 			})
@@ -369,12 +369,12 @@ func TestTheCallsOfAReplacedSessionFailOverWhenItEnds(t *testing.T) {
 }
 
 func TestOfAnInstanceNoMoreThanTwoSessionsAreKept(t *testing.T) {
-	for range 20 { // the registry holds them in a map
+	for range 20 { // the router holds them in a map
 		inBubble(t, []string{"a"}, func(t *testing.T, m *mesh) {
 			var joined []*hostSession
 			for range 4 {
-				s := newSession(m.registry, identity.Named("host"), hello("one", "a").GetHello(), stream.Options{ID: string('1' + rune(len(joined))), Channel: identity.Named("host")})
-				if err := m.registry.addSession(s, nil); err != nil {
+				s := newSession(m.router, identity.Named("host"), hello("one", "a").GetHello(), stream.Options{ID: string('1' + rune(len(joined))), Channel: identity.Named("host")})
+				if err := m.router.addSession(s, nil); err != nil {
 					t.Fatal(err)
 				}
 				joined = append(joined, s) // and it does not leave
@@ -396,7 +396,7 @@ func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 		h := m.connect("one", &hostv1.Hello{MaxOutstanding: 2}, "a")
 		start := func() (weak.Pointer[review.CallSet], func(int)) {
 			batch := m.call()
-			return weak.Make(batch), m.registry.Start(t.Context(), batch, func(int, review.Result) {})
+			return weak.Make(batch), m.router.Start(t.Context(), batch, func(int, review.Result) {})
 		}
 		batch, cancel := start()
 		r := h.review()
@@ -407,7 +407,7 @@ func TestACancelledCallIsNotKeptInMemory(t *testing.T) {
 		}
 		h.hear() // Cancel
 		h.allow(r, 0)
-		if taken := m.registry.all()[0].UsedSlots(); taken != 0 {
+		if taken := m.router.all()[0].UsedSlots(); taken != 0 {
 			t.Errorf("%d slots are still taken", taken)
 		}
 	})
@@ -420,7 +420,7 @@ func TestAReviewLargerThanTheHostTakesIsNotSent(t *testing.T) {
 		if f := small.hear(); f != nil {
 			t.Errorf("got %v", f)
 		}
-		if taken := m.registry.all()[0].UsedSlots(); taken != 0 {
+		if taken := m.router.all()[0].UsedSlots(); taken != 0 {
 			t.Errorf("%d slots are still taken", taken)
 		}
 	})
@@ -465,7 +465,7 @@ func TestDrainLetsCallsInFlightFinish(t *testing.T) {
 		r := h.review()
 		drained := make(chan struct{})
 		go func() {
-			m.registry.Drain(t.Context(), 10*time.Second)
+			m.router.Drain(t.Context(), 10*time.Second)
 			close(drained)
 		}()
 		if g := h.hear().GetDrain().GetGraceMs(); g != 10_000 {
@@ -571,7 +571,7 @@ func TestAHostWithoutMannersIsDisconnected(t *testing.T) {
 			t.Errorf("got %v", c)
 		}
 		synctest.Wait()
-		if n := len(m.registry.all()); n != 0 {
+		if n := len(m.router.all()); n != 0 {
 			t.Errorf("%d sessions are left", n)
 		}
 	})

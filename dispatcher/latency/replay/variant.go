@@ -13,9 +13,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Change is a change of hooks that is tried on recorded reviews. The zero value changes nothing. Hooks are named as in webhooks[].name; all
+// Variant is a change of hooks that is tried on recorded reviews. The zero value changes nothing. Hooks are named as in webhooks[].name; all
 // hooks of a name change.
-type Change struct {
+type Variant struct {
 	// Without are hooks that do not exist.
 	Without []string
 	// Deadlines are the timeouts of hooks.
@@ -36,7 +36,7 @@ type Change struct {
 
 // Parse adds the change of one flag of analyze: "without=HOOK,...", "deadline=HOOK:TIME", "validate=HOOK,...", "parallel=HOOK,..." or
 // "replicas=HOOK:+N".
-func (c *Change) Parse(text string) error {
+func (c *Variant) Parse(text string) error {
 	verb, rest, _ := strings.Cut(text, "=")
 	hook, value, _ := cutLast(rest)
 	names := strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
@@ -86,14 +86,14 @@ func with[V any](m map[string]V, key string, value V) map[string]V {
 }
 
 // Speculates reports whether the change lets a hook be called before its turn.
-func (c *Change) Speculates(hook string) bool { return slices.Contains(c.Parallel, hook) }
+func (c *Variant) Speculates(hook string) bool { return slices.Contains(c.Parallel, hook) }
 
-func (c *Change) speculates() bool { return len(c.Parallel) > 0 }
+func (c *Variant) speculates() bool { return len(c.Parallel) > 0 }
 
 // named is a hook that a change names, with the word that names it.
 type named struct{ verb, hook string }
 
-func (c *Change) names() (all []named) {
+func (c *Variant) names() (all []named) {
 	add := func(verb string, hooks []string) {
 		for _, h := range hooks {
 			all = append(all, named{verb, h})
@@ -108,7 +108,7 @@ func (c *Change) names() (all []named) {
 }
 
 // on binds the change to these hooks, in the order of the configuration.
-func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
+func (c *Variant) on(hooks []*match.Hook, all *reviews) (*Variant, error) {
 	out := *c
 	out.hooks, out.originals = hooks, map[*match.Hook]match.HookID{}
 	for _, n := range c.names() {
@@ -141,7 +141,7 @@ func (c *Change) on(hooks []*match.Hook, all *reviews) (*Change, error) {
 
 // batch numbers the initializers that act at the same time with the change: those next to each other that may. Two that stand next to each other
 // without the change, and do not act at the same time, have an order.
-func (c *Change) batch() {
+func (c *Variant) batch() {
 	number := 0
 	var last *match.Hook // the one before, if it may
 	lastBatch := 0       // that it had
@@ -189,7 +189,7 @@ func check(n named, hooks []*match.Hook, all *reviews) error {
 }
 
 // hooksOf returns the hooks that reviews of a stage call, and those that are called together behind them.
-func (c *Change) hooksOf(stage admissionv1.Stage) (first, second []*match.Hook) {
+func (c *Variant) hooksOf(stage admissionv1.Stage) (first, second []*match.Hook) {
 	validates := stage == admissionv1.Stage_STAGE_VALIDATE
 	for _, h := range c.changed {
 		if (h.ID.Stage == admissionv1.Stage_STAGE_VALIDATE) == validates {
@@ -203,9 +203,9 @@ func (c *Change) hooksOf(stage admissionv1.Stage) (first, second []*match.Hook) 
 }
 
 // original is the id that a hook has in records.
-func (c *Change) original(h *match.Hook) match.HookID { return c.originals[h] }
+func (c *Variant) original(h *match.Hook) match.HookID { return c.originals[h] }
 
 // place is the place of a hook in the order of the configuration; -1 without one.
-func (c *Change) place(hook match.HookID) int {
+func (c *Variant) place(hook match.HookID) int {
 	return slices.IndexFunc(c.hooks, func(h *match.Hook) bool { return h.ID == hook })
 }

@@ -3,10 +3,10 @@
 //   - Package stream has the session of one live stream: a pure state behind a lock, with one reader and one writer.
 //   - Package pool picks a replica for each call of a hook, lets calls wait for a free slot, and retries them. Package hedge
 //     decides about second attempts.
-//   - The [Registry] knows which sessions may serve which hooks.
+//   - The [Router] knows which sessions may serve which hooks.
 //   - The [Server] is the gRPC edge.
 //
-// Locks are taken from the top: the registry's, a pool's, a session's.
+// Locks are taken from the top: the router's, a pool's, a session's.
 //
 // Default deny: a host serves a hook only if a HookRoute grants it to the identity of its certificate, whatever it
 // offers.
@@ -33,10 +33,10 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
-// ErrClosed is the error of sessions that come after the registry began to drain.
+// ErrClosed is the error of sessions that come after the router began to drain.
 var ErrClosed = errors.New("session: closed")
 
-// Options configure a registry. The zero value is usable.
+// Options configure a router. The zero value is usable.
 type Options struct {
 	// ID names this dispatcher to hosts, unique per process start; empty means a random one.
 	ID string
@@ -44,14 +44,14 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Logger gets sessions that come and go; nil means nowhere.
 	Logger *slog.Logger
-	// Beat is called about every TickInterval/TickShards of package stream while the registry runs, with the time since the call before:
+	// Beat is called about every TickInterval/TickShards of package stream while the router runs, with the time since the call before:
 	// that is longer when the process did not get to run. It must not block; it may be nil.
 	Beat func(now time.Time, since time.Duration)
 }
 
-// Registry holds the sessions of one dispatcher and carries calls to them. It is a [review.Backend], and safe for
-// concurrent use. [Registry.Run] has to be running: it ends silent sessions, and calls that have waited for too long.
-type Registry struct {
+// Router holds the sessions of one dispatcher and carries calls to them. It is a [review.Backend], and safe for
+// concurrent use. [Router.Run] has to be running: it ends silent sessions, and calls that have waited for too long.
+type Router struct {
 	id      string
 	log     *slog.Logger
 	metrics *instrumentation
@@ -71,17 +71,17 @@ type Registry struct {
 }
 
 var (
-	_ review.Backend  = (*Registry)(nil)
-	_ review.Capacity = (*Registry)(nil)
+	_ review.Backend  = (*Router)(nil)
+	_ review.Capacity = (*Router)(nil)
 )
 
-// New makes a registry without hooks.
-func New(o Options) (*Registry, error) {
+// New makes a router without hooks.
+func New(o Options) (*Router, error) {
 	if o.ID == "" {
 		o.ID = uuid.NewString()
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	r := &Registry{id: o.ID, log: o.Logger, beat: o.Beat, readied: make(chan struct{}, 1), digests: pool.NewDigests(), index: newSessionIndex()}
+	r := &Router{id: o.ID, log: o.Logger, beat: o.Beat, readied: make(chan struct{}, 1), digests: pool.NewDigests(), index: newSessionIndex()}
 	r.hooks.Store(newHookTable(r.digests))
 	var err error
 	r.metrics, err = newInstrumentation(o.Metrics, r)
@@ -89,7 +89,7 @@ func New(o Options) (*Registry, error) {
 }
 
 // Run looks after silence and waiting calls until ctx ends.
-func (r *Registry) Run(ctx context.Context) error {
+func (r *Router) Run(ctx context.Context) error {
 	t := time.NewTicker(stream.TickInterval / stream.TickShards)
 	defer t.Stop()
 	var w watch
@@ -112,7 +112,7 @@ func (r *Registry) Run(ctx context.Context) error {
 }
 
 // discountStall subtracts time in which this process did not run from the silence of all hosts.
-func (r *Registry) discountStall(now time.Time, missed time.Duration) {
+func (r *Router) discountStall(now time.Time, missed time.Duration) {
 	r.log.Warn("the dispatcher did not get to run; the silence of its hosts does not count", "for", missed)
 	for turn := range stream.TickShards {
 		for _, s := range r.shard(turn) {
@@ -122,7 +122,7 @@ func (r *Registry) discountStall(now time.Time, missed time.Duration) {
 }
 
 // maintain checks the sessions of a shard, and with the first shard everything else.
-func (r *Registry) maintain(now time.Time, turn int) {
+func (r *Router) maintain(now time.Time, turn int) {
 	for _, s := range r.shard(turn) {
 		s.tick(now)
 	}
@@ -137,14 +137,14 @@ func (r *Registry) maintain(now time.Time, turn int) {
 }
 
 // shard returns the sessions of a shard.
-func (r *Registry) shard(turn int) []*hostSession {
+func (r *Router) shard(turn int) []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.AppendSeq(make([]*hostSession, 0, len(r.index.shards[turn])), maps.Keys(r.index.shards[turn]))
 }
 
 // maintainQueues fails calls that have waited for too long, and submits others: a silent session may be good enough by now.
-func (r *Registry) maintainQueues(now time.Time) {
+func (r *Router) maintainQueues(now time.Time) {
 	if r.queued.Load() == 0 {
 		return
 	}
@@ -154,7 +154,7 @@ func (r *Registry) maintainQueues(now time.Time) {
 	}
 }
 
-func (r *Registry) all() []*hostSession {
+func (r *Router) all() []*hostSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]*hostSession, 0, len(r.index.sessions))
@@ -165,19 +165,19 @@ func (r *Registry) all() []*hostSession {
 }
 
 // Start implements [review.Backend].
-func (r *Registry) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
+func (r *Router) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
 	return pool.Start(b, r.hooks.Load(), r.metrics.hedges, done)
 }
 
 // Spare implements [review.Capacity].
-func (r *Registry) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
+func (r *Router) Spare(h *match.Hook, mode review.Mode, cluster string) bool {
 	p := r.hooks.Load().Pool(h)
 	return p != nil && p.HasSpare(mode, cluster)
 }
 
 // absentFrom is until when calls wait for another host, where the last host of their hook leaves now: a host that restarts or,
 // where hosts have just begun to come, a host that has not found this dispatcher yet. The lock is held.
-func (r *Registry) absentFrom(now time.Time) time.Time {
+func (r *Router) absentFrom(now time.Time) time.Time {
 	from := now.Add(pool.AbsenceGrace)
 	if all := r.found.Add(StartGrace); all.After(from) {
 		return all
@@ -187,7 +187,7 @@ func (r *Registry) absentFrom(now time.Time) time.Time {
 
 // Ready reports whether every hook that is served over streams has a session that takes calls, and the names of those that have none. It does
 // not wait for hooks in shadow and for pending ones, which decide nothing.
-func (r *Registry) Ready() (missing []string) {
+func (r *Router) Ready() (missing []string) {
 	v := r.hooks.Load()
 	for id, p := range v.pools {
 		if _, removed := v.removed[id]; !removed && p.OpenMembers() == 0 && p.Hook().Decides() {
@@ -199,8 +199,8 @@ func (r *Registry) Ready() (missing []string) {
 }
 
 // Drain tells every host that this dispatcher is leaving, lets calls in flight finish, and ends the sessions. It returns
-// when none is left or ctx ends; [Registry.Run] has to be running.
-func (r *Registry) Drain(ctx context.Context, grace time.Duration) {
+// when none is left or ctx ends; [Router.Run] has to be running.
+func (r *Router) Drain(ctx context.Context, grace time.Duration) {
 	r.mu.Lock()
 	r.draining = true
 	r.mu.Unlock()

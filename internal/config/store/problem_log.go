@@ -19,8 +19,8 @@ const (
 	LogProblem = "configuration problem"
 )
 
-// report keeps the problems of a Store, and logs each once when it changes. Its methods may be called concurrently.
-type report struct {
+// problemLog keeps the problems of a Store, and logs each once when it changes. Its methods may be called concurrently.
+type problemLog struct {
 	logger *slog.Logger
 	names  []string // of the sources
 
@@ -34,100 +34,100 @@ type report struct {
 	together config.Problems // all of them, for readers; nil after a change; guarded by mu
 }
 
-func newReport(opts Options) *report {
-	r := &report{
+func newProblemLog(opts Options) *problemLog {
+	l := &problemLog{
 		logger: opts.Logger, failures: make([]error, len(opts.Sources)), unseen: make([]error, len(opts.Sources)),
 	}
 	for _, s := range opts.Sources {
-		r.names = append(r.names, s.Name())
+		l.names = append(l.names, s.Name())
 	}
-	return r
+	return l
 }
 
 // listed keeps the error of a listing; nil when it succeeded.
-func (r *report) listed(source int, err error) {
-	switch another, over := r.swap(r.failures, source, err); {
+func (l *problemLog) listed(source int, err error) {
+	switch another, over := l.swap(l.failures, source, err); {
 	case another:
-		r.logger.Error("configuration cannot be listed", "source", r.names[source], "error", err)
+		l.logger.Error("configuration cannot be listed", "source", l.names[source], "error", err)
 	case over:
-		r.logger.Info("configuration can be listed again", "source", r.names[source])
+		l.logger.Info("configuration can be listed again", "source", l.names[source])
 	}
 }
 
 // watched keeps the error of a watch; nil while the source is watched.
-func (r *report) watched(source int, err error) {
-	switch another, over := r.swap(r.unseen, source, err); {
+func (l *problemLog) watched(source int, err error) {
+	switch another, over := l.swap(l.unseen, source, err); {
 	case another:
-		r.logger.Warn("configuration is not watched, only listed", "source", r.names[source], "error", err)
+		l.logger.Warn("configuration is not watched, only listed", "source", l.names[source], "error", err)
 	case over:
-		r.logger.Info("configuration is watched again", "source", r.names[source])
+		l.logger.Info("configuration is watched again", "source", l.names[source])
 	}
 }
 
 // swap keeps an error in the place of the one before. It reports whether it is another one, and whether it is nil after one.
-func (r *report) swap(kept []error, source int, err error) (another, over bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *problemLog) swap(kept []error, source int, err error) (another, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	before := kept[source]
-	kept[source], r.together = err, nil
+	kept[source], l.together = err, nil
 	return err != nil && (before == nil || before.Error() != err.Error()), err == nil && before != nil
 }
 
 // waits logs once that reviews wait since a generation is stale, until waitEnded. Before the first generation it logs nothing.
-func (r *report) waits(g *generation, why func(*generation) error) {
-	if !g.begun.IsZero() && r.waiting.CompareAndSwap(false, true) {
-		r.logger.Error("reviews wait for a fresh configuration", "error", why(g))
+func (l *problemLog) waits(g *generation, why func(*generation) error) {
+	if !g.begun.IsZero() && l.waiting.CompareAndSwap(false, true) {
+		l.logger.Error("reviews wait for a fresh configuration", "error", why(g))
 	}
 }
 
 // waitEnded logs that the generation in force is fresh again.
-func (r *report) waitEnded() {
-	if r.waiting.CompareAndSwap(true, false) {
-		r.logger.Info("reviews are judged again")
+func (l *problemLog) waitEnded() {
+	if l.waiting.CompareAndSwap(true, false) {
+		l.logger.Info("reviews are judged again")
 	}
 }
 
 // built keeps the problems of the documents, and logs the new ones. No snapshot means that the one before stays.
 // seen is the version of each source's content.
-func (r *report) built(problems config.Problems, snapshot *match.Snapshot, seen []string) {
+func (l *problemLog) built(problems config.Problems, snapshot *match.Snapshot, seen []string) {
 	var sources []any
 	for i, revision := range seen {
-		sources = append(sources, slog.String(r.names[i], revision))
+		sources = append(sources, slog.String(l.names[i], revision))
 	}
-	r.replace(&r.problems, problems)
+	l.replace(&l.problems, problems)
 	if snapshot != nil {
-		r.logger.Info(LogSettled, slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
+		l.logger.Info(LogSettled, slog.String("revision", snapshot.Revision()), slog.Int("hooks", len(snapshot.Hooks())),
 			slog.Int("problems", len(problems)), slog.Group("sources", sources...))
 	}
 }
 
 // inspected keeps the findings about the generation in force, and logs the new ones.
-func (r *report) inspected(findings config.Problems) { r.replace(&r.findings, findings.Sorted()) }
+func (l *problemLog) inspected(findings config.Problems) { l.replace(&l.findings, findings.Sorted()) }
 
 // replace keeps problems in the place of those before, and logs the new ones.
-func (r *report) replace(kept *config.Problems, problems config.Problems) {
-	r.mu.Lock()
+func (l *problemLog) replace(kept *config.Problems, problems config.Problems) {
+	l.mu.Lock()
 	known := make(map[config.Problem]bool, len(*kept))
 	for _, p := range *kept {
 		known[p] = true
 	}
-	*kept, r.together = problems, nil
-	r.mu.Unlock()
+	*kept, l.together = problems, nil
+	l.mu.Unlock()
 	for _, p := range problems {
 		if !known[p] {
-			r.log(p)
+			l.log(p)
 		}
 	}
 }
 
 // failure is a clause about the sources that cannot be listed; empty when all can be.
-func (r *report) failure() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *problemLog) failure() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	clause := ""
-	for i, err := range r.failures {
+	for i, err := range l.failures {
 		if err != nil {
-			clause += "; source " + r.names[i] + ": " + err.Error()
+			clause += "; source " + l.names[i] + ": " + err.Error()
 		}
 	}
 	return clause
@@ -135,27 +135,27 @@ func (r *report) failure() string {
 
 // all are the problems of the sources, of the documents, and of the generation in force. They are read-only: all readers share them, since each
 // call of ConfigService asks, and they may be many thousands.
-func (r *report) all() config.Problems {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.together == nil {
-		r.together = r.concatenated()
+func (l *problemLog) all() config.Problems {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.together == nil {
+		l.together = l.concatenated()
 	}
-	return r.together
+	return l.together
 }
 
 // concatenated needs mu. It does not return nil.
-func (r *report) concatenated() config.Problems {
+func (l *problemLog) concatenated() config.Problems {
 	all := config.Problems{}
-	for i, name := range r.names {
-		if err := r.failures[i]; err != nil {
+	for i, name := range l.names {
+		if err := l.failures[i]; err != nil {
 			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+err.Error()))
 		}
-		if err := r.unseen[i]; err != nil {
+		if err := l.unseen[i]; err != nil {
 			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
 		}
 	}
-	return slices.Clip(append(append(all, r.problems...), r.findings...))
+	return slices.Clip(append(append(all, l.problems...), l.findings...))
 }
 
 // ofSource is a problem of a source as a whole.
@@ -164,13 +164,13 @@ func ofSource(name string, severity match.Severity, message string) config.Probl
 }
 
 // log writes a problem.
-func (r *report) log(p config.Problem) {
+func (l *problemLog) log(p config.Problem) {
 	switch p.Severity {
 	case match.SeverityError:
-		r.logger.Error(LogProblem, "code", p.Code, "problem", p.String())
+		l.logger.Error(LogProblem, "code", p.Code, "problem", p.String())
 	case match.SeverityWarning:
-		r.logger.Warn(LogProblem, "code", p.Code, "problem", p.String())
+		l.logger.Warn(LogProblem, "code", p.Code, "problem", p.String())
 	case match.SeverityInfo:
-		r.logger.Info("configuration note", "code", p.Code, "note", p.String())
+		l.logger.Info("configuration note", "code", p.Code, "note", p.String())
 	}
 }
