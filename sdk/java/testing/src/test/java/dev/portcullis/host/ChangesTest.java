@@ -87,6 +87,12 @@ class ChangesTest {
     }
   }
 
+  @Test
+  void anEmptyMapThatATypeAddsIsAdded() {
+    JsonNode after = read("{\"spec\":{\"selector\":{}}}");
+    assertEquals(after, Changes.merge(read("{}"), read("{\"spec\":{}}"), after));
+  }
+
   private static ObjectNode randomObject(Random random) {
     ObjectNode object = JsonNodeFactory.instance.objectNode();
     object.set("a", randomValue(random, 4));

@@ -191,11 +191,17 @@ class DenialTest {
   @Test
   void moreThanADispatcherTakesIsLeftOut() throws Exception {
     Response denial = Response.deny("no");
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 4094; i++) {
       denial = denial.warnings("w" + i);
     }
-    assertEquals(4096, sent(denial).getWarningsCount());
-    assertEquals("warnings", denial.leftOut());
+    denial = denial.cause("a", "b").audit("a", "b");
+    assertEquals("", denial.leftOut());
+    denial = denial.warnings("w").cause("c", "d").audit("c", "d");
+    assertEquals("audit, causes, warnings", denial.leftOut());
+    AdmissionResponse sent = sent(denial);
+    assertEquals(4094, sent.getWarningsCount());
+    assertEquals(1, sent.getStatus().getDetails().getCausesCount());
+    assertEquals(1, sent.getAuditAnnotationsCount());
   }
 
   /** A log, which may have a defect. */
