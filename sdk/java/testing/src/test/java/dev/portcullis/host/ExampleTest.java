@@ -30,6 +30,9 @@ class ExampleTest {
       Pattern.compile(
           "^```java\\n(import .*?\\bclass (\\w+) .*?)^```$", Pattern.MULTILINE | Pattern.DOTALL);
 
+  private static final Pattern TABLE =
+      Pattern.compile("^```yaml\\n(.*?)^```$", Pattern.MULTILINE | Pattern.DOTALL);
+
   private static void compile(Path classes, List<Path> sources) throws Exception {
     JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
     StringWriter said = new StringWriter();
@@ -43,32 +46,40 @@ class ExampleTest {
     }
   }
 
+  /** Plays a table against the hooks of a compiled class. */
+  private static void play(Path classes, String name, Path table) throws Exception {
+    try (URLClassLoader loader = new URLClassLoader(new URL[] {classes.toUri().toURL()})) {
+      Method newHost = loader.loadClass(name).getDeclaredMethod("newHost");
+      newHost.setAccessible(true);
+      try (FakeDispatcher mesh = FakeDispatcher.serving((HostBuilder) newHost.invoke(null))) {
+        List<Case> cases = Case.read(table);
+        assertTrue(cases.size() > 1, "there are cases");
+        cases.forEach(each -> each.check(mesh));
+      }
+    }
+  }
+
   @Test
-  void theProgramsOfTheReadmeCompile(@TempDir Path dir) throws Exception {
+  void theProgramsOfTheReadmeCompileAndDecideItsTable(@TempDir Path dir) throws Exception {
+    String readme = Files.readString(Repository.path("sdk/java/README.md"));
     List<Path> sources = new ArrayList<>();
-    Matcher programs = PROGRAM.matcher(Files.readString(Repository.path("sdk/java/README.md")));
+    Matcher programs = PROGRAM.matcher(readme);
     while (programs.find()) {
       Path source = dir.resolve(programs.group(2) + ".java");
       sources.add(Files.writeString(source, programs.group(1)));
     }
     assertEquals(2, sources.size());
     compile(dir, sources);
+    Matcher table = TABLE.matcher(readme);
+    assertTrue(table.find(), "there is a table");
+    play(dir, "Policy", Files.writeString(dir.resolve("cases.yaml"), table.group(1)));
   }
 
   @Test
   void theExampleDecidesTheCasesOfAllLanguages(@TempDir Path dir) throws Exception {
     String sources = "examples/imagepolicy-java/src/main/java/com/example/imagepolicy/";
     compile(dir, List.of(Repository.path(sources + "Policy.java")));
-    try (URLClassLoader loader = new URLClassLoader(new URL[] {dir.toUri().toURL()})) {
-      Method newHost =
-          loader.loadClass("com.example.imagepolicy.Policy").getDeclaredMethod("newHost");
-      newHost.setAccessible(true);
-      try (FakeDispatcher mesh = FakeDispatcher.serving((HostBuilder) newHost.invoke(null))) {
-        List<Case> cases = Case.read(Repository.path("sdk/conformance/cases.yaml"));
-        assertTrue(cases.size() > 10, "there are cases");
-        cases.forEach(each -> each.check(mesh));
-      }
-    }
+    play(dir, "com.example.imagepolicy.Policy", Repository.path("sdk/conformance/cases.yaml"));
   }
 
   @Test

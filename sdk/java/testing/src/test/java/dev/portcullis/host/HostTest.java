@@ -86,6 +86,28 @@ class HostTest {
   }
 
   @Test
+  void theFakeDispatcherSaysWhyThereIsNoVerdict() {
+    try (FakeDispatcher mesh =
+        FakeDispatcher.serving(
+            host()
+                .validate(
+                    "patch", request -> Response.patch("[]".getBytes(StandardCharsets.UTF_8))))) {
+      Exception failed =
+          assertThrows(
+              IllegalStateException.class, () -> mesh.review("patch", Requests.create(POD)));
+      assertEquals(
+          "hook \"patch\" gave no verdict: a validating hook returned a patch",
+          failed.getMessage());
+      Exception unknown =
+          assertThrows(
+              IllegalArgumentException.class, () -> mesh.review("taem", Requests.create(POD)));
+      assertEquals(
+          "want one hook of the name \"taem\", the host offers [patch STAGE_VALIDATE]",
+          unknown.getMessage());
+    }
+  }
+
+  @Test
   void aLargeReviewComesInChunksAndItsBytesAreUntouched() {
     String large = "{\"data\": \"" + "x".repeat(1 << 20) + "\",\n \"n\": 1.00}";
     CompletableFuture<String> seen = new CompletableFuture<>();

@@ -133,7 +133,13 @@ public final class FakeDispatcher implements AutoCloseable {
   public Answer review(String hook, AdmissionRequest request) {
     Verdict verdict = session().ask(hook, request);
     if (!verdict.hasResponse()) {
-      throw new IllegalStateException("hook \"" + hook + "\" gave no verdict: " + verdict);
+      String why =
+          switch (verdict.getOutcomeCase()) {
+            case ERROR -> verdict.getError().getMessage();
+            case REFUSED -> "refused: " + verdict.getRefused().getReason();
+            default -> "the call was cancelled";
+          };
+      throw new IllegalStateException("hook \"" + hook + "\" gave no verdict: " + why);
     }
     return Answer.of(request, verdict.getResponse());
   }

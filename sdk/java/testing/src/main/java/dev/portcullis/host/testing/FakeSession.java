@@ -231,8 +231,12 @@ public final class FakeSession {
             .map(offer -> offer.getStage())
             .toList();
     if (stages.size() != 1) {
+      List<String> offers =
+          hello.getHooksList().stream()
+              .map(offer -> offer.getName() + " " + offer.getStage())
+              .toList();
       throw new IllegalArgumentException(
-          String.format("hook \"%s\" is offered for the stages %s, want one", hook, stages));
+          String.format("want one hook of the name \"%s\", the host offers %s", hook, offers));
     }
     return HookCall.newBuilder()
         .setName(hook)
