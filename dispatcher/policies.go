@@ -2,15 +2,23 @@ package dispatcher
 
 import (
 	"context"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
+// MaxPolicyCost bounds the units of CEL of all policies of one stage of a review together, which take some seconds of a processor. One policy has at
+// most 10,000,000, as in kube-apiserver, which has no bound of their sum.
+const MaxPolicyCost = 20_000_000
+
 // policies judges the calls of policies at once, on the goroutine that owns the review context: there is no host, no encoding and no wait.
 type policies struct {
+	logger        *slog.Logger
 	reviewContext *reviewContext
 	view          *chain.View // the version that they take; nil for the version of the request
 }
@@ -18,9 +26,12 @@ type policies struct {
 var _ review.Backend = policies{}
 
 // Start implements [review.Backend]. Each call has ended when it returns.
-func (p policies) Start(ctx context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
+func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
+	if p.reviewContext.policyLimits == nil {
+		p.reviewContext.policyLimits = match.WithCost(p.reviewContext.lookups, MaxPolicyCost)
+	}
 	for i := range set.Calls {
-		done(i, p.judge(ctx, &set.Calls[i]))
+		done(i, p.judge(p.reviewContext.policyLimits, &set.Calls[i]))
 	}
 	return func(int) {}
 }
@@ -30,7 +41,8 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	begun := time.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			result = review.Fail(review.FailurePanic, "panic while judging: %v", r)
+			p.logger.ErrorContext(ctx, "panic while judging by a policy", "policy", c.Hook.ID.Configuration, "panic", r, "stack", string(debug.Stack()))
+			result = review.Fail(review.FailurePanic, "panic: %v", r)
 		}
 		result.Timing.Host = time.Since(begun)
 	}()

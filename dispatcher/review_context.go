@@ -29,6 +29,8 @@ type reviewContext struct {
 	views      []*chain.View
 	// unmatched are the policies of which it is not known whether they apply, and why; nil for nearly all reviews.
 	unmatched map[*match.Hook]error
+	// policyLimits bounds the evaluation of policies by time and cost; nil before the first.
+	policyLimits context.Context //nolint:containedctx // as lookups
 }
 
 var _ chain.Subject = (*reviewContext)(nil)

@@ -194,7 +194,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	}
 	backend := s.dispatcher.backendOf(s.Hook)
 	if s.Hook.Policy != nil {
-		backend = policies{&reviewContext, version.view}
+		backend = policies{s.dispatcher.options.Logger, &reviewContext, version.view}
 	}
 	s.cancel = backend.Start(ctx, &review.CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},

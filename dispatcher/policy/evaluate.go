@@ -147,7 +147,7 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	}
 	value, details, failed := x.Program.ContextEval(ctx, a)
 	if a.composed != nil { // variables are evaluated when they are read
-		if err := a.spend(a.composed.GetAndResetCost()); err != nil {
+		if err := a.spend(ctx, a.composed.GetAndResetCost()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -165,7 +165,7 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 			Cause:  apiservercel.ErrOutOfBudget,
 		}
 	}
-	if err := a.spend(int64(min(*cost, math.MaxInt64))); err != nil {
+	if err := a.spend(ctx, int64(min(*cost, math.MaxInt64))); err != nil {
 		return nil, nil, err
 	}
 	if failed != nil {
@@ -176,7 +176,7 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	return value, nil, nil
 }
 
-func (a *activation) spend(cost int64) error {
+func (a *activation) spend(ctx context.Context, cost int64) error {
 	if cost > a.remaining {
 		return &apiservercel.Error{
 			Type: apiservercel.ErrorTypeInvalid, Detail: "validation failed due to running out of cost budget, no further validation rules will be run",
@@ -184,5 +184,5 @@ func (a *activation) spend(cost int64) error {
 		}
 	}
 	a.remaining -= cost
-	return nil
+	return match.SpendCost(ctx, cost) //nolint:wrapcheck // it has all words
 }

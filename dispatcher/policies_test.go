@@ -1,0 +1,168 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// testPolicy is a policy on Pods that is a function.
+type testPolicy struct {
+	name   string
+	ignore bool
+	say    func(ctx context.Context) (*admissionv1.AdmissionResponse, error)
+}
+
+func (p testPolicy) ID() string { return "ValidatingAdmissionPolicy/" + p.name }
+
+func (testPolicy) Stage() admissionv1.Stage { return validate }
+
+func (testPolicy) Constraints() *admissionregistrationv1.MatchResources {
+	rule := hook{}.mutating().Rules[0]
+	return &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rule}}}
+}
+
+func (p testPolicy) FailurePolicy() admissionregistrationv1.FailurePolicyType {
+	if p.ignore {
+		return admissionregistrationv1.Ignore
+	}
+	return admissionregistrationv1.Fail
+}
+
+func (p testPolicy) Judge(ctx context.Context, _ *match.Attributes, _ *conversion.ResourceKind, _ error) (*admissionv1.AdmissionResponse, error) {
+	return p.say(ctx)
+}
+
+func approves(context.Context) (*admissionv1.AdmissionResponse, error) {
+	return &admissionv1.AdmissionResponse{Allowed: true}, nil
+}
+
+func denies(message string) func(context.Context) (*admissionv1.AdmissionResponse, error) {
+	return func(context.Context) (*admissionv1.AdmissionResponse, error) {
+		return &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Code: 422, Reason: "Invalid", Message: message}}, nil
+	}
+}
+
+// withPolicies is a snapshot of policies and one validating hook.
+func withPolicies(shadow string, policies ...testPolicy) *match.Snapshot {
+	in := input([]hook{{name: "hook.test.dev"}}, nil)
+	for _, p := range policies {
+		in.Objects = append(in.Objects, match.Object{Policy: p})
+		if p.name == shadow {
+			in.Routes = append(in.Routes, match.RouteBinding{Configuration: p.ID(), Route: match.Route{Shadow: true}})
+		}
+	}
+	snapshot, _ := match.Compile(in)
+	return snapshot
+}
+
+// TestPoliciesAreJudgedBeforeHooksAreCalled has the outcome of each policy and of a hook behind them.
+func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
+	spends := func(units int64) func(context.Context) (*admissionv1.AdmissionResponse, error) {
+		return func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+			if err := match.SpendCost(ctx, units); err != nil {
+				return nil, err
+			}
+			return approves(ctx)
+		}
+	}
+	failing := func(context.Context) (*admissionv1.AdmissionResponse, error) {
+		return nil, errors.New("no such key: a")
+	}
+	for _, test := range []struct {
+		name     string
+		shadow   string
+		policies []testPolicy
+		outcomes string
+		message  string
+		warning  string
+	}{
+		{
+			name: "all allow", policies: []testPolicy{{name: "b", say: approves}, {name: "a", say: approves}},
+			outcomes: "a allowed, b allowed, hook.test.dev allowed",
+		},
+		{
+			name: "two deny", policies: []testPolicy{{name: "a", say: denies("no a")}, {name: "b", say: denies("no b")}, {name: "c", say: approves}},
+			outcomes: "a denied, b denied, c allowed, hook.test.dev skipped", message: "2 policies denied the request: no a; no b",
+		},
+		{
+			name: "one denies", policies: []testPolicy{{name: "a", say: denies("no a")}},
+			outcomes: "a denied, hook.test.dev skipped", message: "no a",
+		},
+		{
+			name: "an ignored failure", policies: []testPolicy{{name: "a", ignore: true, say: failing}},
+			outcomes: "a failed-open, hook.test.dev allowed",
+			warning:  `policy "a" failed (handler) and was skipped: its failure policy is Ignore`,
+		},
+		{
+			name: "shadow", shadow: "a", policies: []testPolicy{{name: "a", say: denies("no")}},
+			outcomes: "a shadow: denied, hook.test.dev allowed",
+		},
+		{
+			name: "a panic", policies: []testPolicy{{name: "a", say: func(context.Context) (*admissionv1.AdmissionResponse, error) { panic("at the policy") }}},
+			outcomes: "a failed, hook.test.dev allowed", message: `failed calling webhook "a": failed to call webhook: panic: the dispatcher panicked; the stack is in its log`,
+		},
+		{
+			name: "the last unit", policies: []testPolicy{{name: "a", say: spends(dispatcher.MaxPolicyCost - 1)}, {name: "b", say: spends(1)}},
+			outcomes: "a allowed, b allowed, hook.test.dev allowed",
+		},
+		{
+			name:     "too much together",
+			policies: []testPolicy{{name: "a", say: spends(dispatcher.MaxPolicyCost)}, {name: "b", ignore: true, say: spends(1)}},
+			outcomes: "a allowed, b failed-open, hook.test.dev allowed",
+			warning:  `policy "b" failed (handler) and was skipped: its failure policy is Ignore`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := over(t, withPolicies(test.shadow, test.policies...), instant{})
+				r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+				r.AwaitShadows = true
+
+				a, err := d.Review(t.Context(), r)
+
+				if err != nil {
+					t.Fatal(err)
+				}
+				var outcomes []string
+				for _, o := range a.Outcomes {
+					outcome := o.GetHook() + " " + o.GetOutcome()
+					if o.GetShadow() != "" {
+						outcome += ": " + o.GetShadow()
+					}
+					outcomes = append(outcomes, outcome)
+				}
+				if diff := cmp.Diff(test.outcomes, strings.Join(outcomes, ", ")); diff != "" {
+					t.Error(diff)
+				}
+				if got := a.Response.GetStatus().GetMessage(); !strings.HasPrefix(got, test.message) || a.Response.GetAllowed() != (test.message == "") {
+					t.Errorf("allowed %t with message %q, want %q", a.Response.GetAllowed(), got, test.message)
+				}
+				if got := strings.Join(a.Response.GetWarnings(), "\n"); got != test.warning {
+					t.Errorf("warnings %q, want %q", got, test.warning)
+				}
+			})
+		})
+	}
+}
+
+// instant is a backend whose hooks allow.
+type instant struct{}
+
+func (instant) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
+	for i := range b.Calls {
+		done(i, yes())
+	}
+	return func(int) {}
+}
