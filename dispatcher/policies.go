@@ -9,6 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -28,7 +29,7 @@ var _ review.Backend = policies{}
 // Start implements [review.Backend]. Each call has ended when it returns.
 func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
 	if p.reviewContext.policyLimits == nil {
-		p.reviewContext.policyLimits = match.WithCost(p.reviewContext.lookups, MaxPolicyCost)
+		p.reviewContext.policyLimits = policy.WithInputs(match.WithCost(p.reviewContext.lookups, MaxPolicyCost))
 	}
 	for i := range set.Calls {
 		done(i, p.judge(p.reviewContext.policyLimits, &set.Calls[i]))

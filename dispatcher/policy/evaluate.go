@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/lazy"
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -27,6 +29,34 @@ type input struct {
 	object, oldObject             any
 	authorizer, requestAuthorizer any // nil without an authorizer
 	requests                      map[schema.GroupVersionResource]any
+}
+
+// inputsKey is the key of the inputs of a review, in a context.
+type inputsKey struct{}
+
+// inputKey is an object in a version.
+type inputKey struct {
+	attributes *match.Attributes
+	kind       schema.GroupVersionKind
+}
+
+// WithInputs returns a context for the policies of one review, in one goroutine. They share the variables that are made of the request.
+func WithInputs(ctx context.Context) context.Context {
+	return context.WithValue(ctx, inputsKey{}, map[inputKey]*input{})
+}
+
+// inputOf returns the request in the version that a policy takes.
+func inputOf(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind) (*input, error) {
+	shared, _ := ctx.Value(inputsKey{}).(map[inputKey]*input)
+	key := inputKey{a, a.Seen(as).Kind}
+	if known := shared[key]; known != nil {
+		return known, nil
+	}
+	made, err := newInput(ctx, a, as)
+	if err == nil && shared != nil {
+		shared[key] = made
+	}
+	return made, err
 }
 
 // newInput prepares a request in the version that a policy takes.
@@ -85,8 +115,8 @@ type activation struct {
 	requestValue      any
 	params, namespace any
 	variables         any
-	composed          cel.CompositionContext // nil without variables
-	remaining         int64                  // of the budget
+	spent             int64 // on variables, by the expression that is being evaluated
+	remaining         int64 // of the budget
 }
 
 // activate begins an evaluation.
@@ -96,11 +126,33 @@ func (d *Definition) activate(ctx context.Context, in *input, resource schema.Gr
 		return nil, err
 	}
 	a := &activation{input: in, requestValue: request, remaining: budget}
-	if d.composed != nil {
-		a.composed = d.composed.CreateContext(ctx)
-		a.variables = a.composed.Variables(a)
+	if len(d.variables) > 0 {
+		a.variables = d.lazyVariables(ctx, a)
 	}
 	return a, nil
+}
+
+// lazyVariables are the variables of a policy, each evaluated when it is first read (CompositionContext of k8s.io/apiserver's plugin/cel).
+func (d *Definition) lazyVariables(ctx context.Context, a *activation) *lazy.MapValue {
+	all := lazy.NewMapValue(types.NewObjectType("kubernetes.variables"))
+	for i := range d.variables {
+		name, x := d.policy.Spec.Variables[i].Name, &d.variables[i]
+		all.Append(name, func(*lazy.MapValue) ref.Val {
+			if x.Error != nil {
+				return types.NewErr("composited variable %q fails to compile: %v", name, x.Error)
+			}
+			value, details, err := x.Program.ContextEval(ctx, a)
+			if details == nil || details.ActualCost() == nil {
+				return types.NewErr("unable to calculate cost of variable %q", name)
+			}
+			a.spent += int64(min(*details.ActualCost(), math.MaxInt64))
+			if err != nil {
+				return types.NewErr("composited variable %q fails to evaluate: %v", name, err)
+			}
+			return value
+		})
+	}
+	return all
 }
 
 var _ interpreter.Activation = (*activation)(nil)
@@ -142,12 +194,10 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	case x.Program == nil:
 		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
 	}
-	if a.composed != nil {
-		ctx = a.composed
-	}
 	value, details, failed := x.Program.ContextEval(ctx, a)
-	if a.composed != nil { // variables are evaluated when they are read
-		if err := a.spend(ctx, a.composed.GetAndResetCost()); err != nil {
+	spent := a.spent
+	if a.spent = 0; spent > 0 {
+		if err := a.spend(ctx, spent); err != nil {
 			return nil, nil, err
 		}
 	}

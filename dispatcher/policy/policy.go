@@ -17,48 +17,22 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Compiler compiles policies. Those without variables share one environment of CEL. It may be used concurrently; one policy is compiled at a time,
-// since compiling takes a processor for long.
+// Compiler compiles policies, in one environment of CEL for all of them. It may be used concurrently; one policy is compiled at a time, since compiling
+// takes a processor for long.
+//
+// kube-apiserver has an environment for each policy with variables, in which these have their types: 0.5 MB. Here they have no type, and expressions are
+// resolved when they are evaluated. Kubernetes' validation has checked the types before (package config/apiserver).
 type Compiler struct {
-	mu     sync.Mutex
-	base   *environment.EnvSet // nil before the first policy
-	shared cel.Compiler
+	mu       sync.Mutex
+	compiler cel.Compiler // nil before the first policy
 }
 
 // NewCompiler returns a compiler that has compiled nothing yet.
 func NewCompiler() *Compiler { return &Compiler{} }
 
-// expressions compiles the expressions of one policy.
-type expressions struct {
-	cel.Compiler
-
-	composed *cel.CompositedCompiler // nil without variables
-}
-
-// newExpressions returns a compiler for a policy, whose variables are compiled into an environment of its own.
-func (c *Compiler) newExpressions(variables []variable, d cel.OptionalVariableDeclarations) (*expressions, error) {
-	if c.base == nil {
-		base, err := environments()
-		if err != nil {
-			return nil, err
-		}
-		c.base, c.shared = base, cel.NewCompiler(base)
-	}
-	if len(variables) == 0 {
-		return &expressions{Compiler: c.shared}, nil
-	}
-	composed, err := cel.NewCompositedCompiler(c.base)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it depends on no input
-	}
-	for i := range variables {
-		composed.CompileAndStoreVariable(&variables[i], d, environment.StoredExpressions)
-	}
-	return &expressions{Compiler: composed.Compiler, composed: composed}, nil
-}
-
-func (x *expressions) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
-	return x.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
+// compile compiles an expression of one of the types. mu is held.
+func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
+	return c.compiler.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
 }
 
 // environments are the environments of kube-apiserver's policies (getCompositionEnvTemplateWithStrictCost), with bounds of calls.
@@ -71,6 +45,7 @@ func environments() (*environment.EnvSet, error) {
 	//nolint:wrapcheck // it depends on no input
 	return base.Extend(environment.VersionedOptions{
 		IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: match.BoundCalls(env),
+		EnvOptions: []celgo.EnvOption{celgo.Variable(cel.VariableVarName, celgo.MapType(celgo.StringType, celgo.DynType))},
 	})
 }
 
@@ -85,13 +60,3 @@ func (e *expression) GetExpression() string { return e.text }
 
 // ReturnTypes implements [cel.ExpressionAccessor].
 func (e *expression) ReturnTypes() []*celgo.Type { return e.types }
-
-// variable is a variable of a policy.
-type variable struct {
-	expression
-
-	name string
-}
-
-// GetName implements [cel.NamedExpressionAccessor].
-func (v *variable) GetName() string { return v.name }

@@ -28,7 +28,7 @@ const ValidatingKind = "ValidatingAdmissionPolicy"
 // Definition is a compiled ValidatingAdmissionPolicy. It is immutable.
 type Definition struct {
 	policy      *admissionregistrationv1.ValidatingAdmissionPolicy
-	composed    *cel.CompositedCompiler // nil without variables
+	variables   []cel.CompilationResult
 	conditions  []cel.CompilationResult
 	validations []cel.CompilationResult
 	messages    []cel.CompilationResult // by validation; the zero result without a messageExpression
@@ -42,26 +42,32 @@ func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-	variables := make([]variable, len(p.Spec.Variables))
-	for i, v := range p.Spec.Variables {
-		variables[i] = variable{expression{v.Expression, []*celgo.Type{celgo.AnyType, celgo.DynType}}, v.Name}
+	if c.compiler == nil {
+		base, err := environments()
+		if err != nil {
+			return &Definition{policy: p, err: err}
+		}
+		c.compiler = cel.NewCompiler(base)
 	}
-	x, err := c.newExpressions(variables, declared)
-	if err != nil {
-		return &Definition{policy: p, err: err}
+	d := &Definition{policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
+	for _, variable := range p.Spec.Variables {
+		d.variables = append(d.variables, c.compile(variable.Expression, declared, celgo.AnyType, celgo.DynType))
 	}
-	d := &Definition{policy: p, composed: x.composed, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
+	conditionTypes, messageTypes, valueTypes := []*celgo.Type{celgo.BoolType}, []*celgo.Type{celgo.StringType}, []*celgo.Type{celgo.StringType, celgo.NullType}
+	if len(d.variables) > 0 { // their types are not known here
+		conditionTypes, messageTypes, valueTypes = []*celgo.Type{celgo.AnyType}, []*celgo.Type{celgo.AnyType}, []*celgo.Type{celgo.AnyType}
+	}
 	for _, condition := range p.Spec.MatchConditions {
-		d.conditions = append(d.conditions, x.compile(condition.Expression, declared, celgo.BoolType))
+		d.conditions = append(d.conditions, c.compile(condition.Expression, declared, conditionTypes...))
 	}
 	for i, validation := range p.Spec.Validations {
-		d.validations = append(d.validations, x.compile(validation.Expression, declared, celgo.BoolType))
+		d.validations = append(d.validations, c.compile(validation.Expression, declared, conditionTypes...))
 		if validation.MessageExpression != "" {
-			d.messages[i] = x.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, celgo.StringType)
+			d.messages[i] = c.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, messageTypes...)
 		}
 	}
 	for _, annotation := range p.Spec.AuditAnnotations {
-		d.annotations = append(d.annotations, x.compile(annotation.ValueExpression, declared, celgo.StringType, celgo.NullType))
+		d.annotations = append(d.annotations, c.compile(annotation.ValueExpression, declared, valueTypes...))
 	}
 	return d
 }
@@ -140,7 +146,7 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 			continue
 		}
 		if judged == nil {
-			in, err := newInput(ctx, a, as)
+			in, err := inputOf(ctx, a, as)
 			if err != nil {
 				r.misconfigured("binding", b, fmt.Errorf("failed to convert object version: %w", err))
 				continue
