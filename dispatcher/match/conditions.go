@@ -111,7 +111,8 @@ func WithCost(ctx context.Context, units int64) context.Context {
 // errCost: the units of WithCost are spent.
 var errCost = errors.New("the expressions cost too much together")
 
-// SpendCost takes units of CEL that an expression has cost from those of [WithCost]. The error says that no more are left; there is none without a limit.
+// SpendCost takes the units of CEL that an expression has cost from the units of [WithCost]. It returns an error if none are left, and never without a
+// limit.
 func SpendCost(ctx context.Context, units int64) error {
 	left, ok := ctx.Value(costKey{}).(*int64)
 	if !ok {

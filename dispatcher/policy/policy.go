@@ -30,7 +30,7 @@ type Compiler struct {
 // NewCompiler returns a compiler that has compiled nothing yet.
 func NewCompiler() *Compiler { return &Compiler{} }
 
-// compile compiles an expression of one of the types. mu is held.
+// compile compiles an expression whose result has any of the types. mu is held.
 func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
 	return c.compiler.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
 }

@@ -34,7 +34,7 @@ type node struct {
 
 	addr       string
 	dispatcher *dispatcher.Dispatcher
-	registry   *meshsession.Registry
+	registry   *meshsession.Router
 	snapshot   atomic.Pointer[match.Snapshot]
 	stop       func() // kills it
 }
@@ -82,7 +82,7 @@ func usualHooks() []meshHook { return []meshHook{{name: validating}, {name: muta
 func (t *trust) node(o nodeOptions) *node {
 	t.Helper()
 	n := &node{stage: t.stage}
-	n.registry = must[*meshsession.Registry](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
+	n.registry = must[*meshsession.Router](t.stage)(meshsession.New(meshsession.Options{ID: o.id}))
 	n.configure(o.hooks)
 	options := dispatcher.Options{Snapshots: n, Clusters: n, Streams: n.registry, Capacity: n.registry}
 	if slices.ContainsFunc(o.hooks, func(h meshHook) bool { return h.initializes }) {
