@@ -7,16 +7,13 @@ import (
 	"io/fs"
 )
 
-//go:embed imagepolicy/.gitignore imagepolicy/main.go imagepolicy/policy.go imagepolicy/policy_test.go imagepolicy/*.json
-//go:embed imagepolicy/mesh.yaml imagepolicy/values.yaml
-//go:embed imagepolicy-java/.gitignore imagepolicy-java/*.json imagepolicy-java/mesh.yaml imagepolicy-java/pom.xml imagepolicy-java/src
-//go:embed imagepolicy-python/.gitignore imagepolicy-python/*.json imagepolicy-python/*.py imagepolicy-python/mesh.yaml
-//go:embed imagepolicy-python/requirements.txt imagepolicy-python/values.yaml imagepolicy-java/values.yaml imagepolicy-rust/values.yaml
-//go:embed imagepolicy-typescript/values.yaml
-//go:embed imagepolicy-rust/.gitignore imagepolicy-rust/*.json imagepolicy-rust/Cargo.lock imagepolicy-rust/Cargo.toml
-//go:embed imagepolicy-rust/mesh.yaml imagepolicy-rust/rustfmt.toml imagepolicy-rust/src
-//go:embed imagepolicy-typescript/.gitignore imagepolicy-typescript/mesh.yaml imagepolicy-typescript/*.json
-//go:embed imagepolicy-typescript/src imagepolicy-typescript/test
+//go:embed imagepolicy/.gitignore imagepolicy/*.go imagepolicy/*.yaml
+//go:embed imagepolicy-java/.gitignore imagepolicy-java/pom.xml imagepolicy-java/src imagepolicy-java/*.yaml
+//go:embed imagepolicy-python/.gitignore imagepolicy-python/*.py imagepolicy-python/requirements.txt imagepolicy-python/*.yaml
+//go:embed imagepolicy-rust/.gitignore imagepolicy-rust/Cargo.lock imagepolicy-rust/Cargo.toml imagepolicy-rust/rustfmt.toml
+//go:embed imagepolicy-rust/src imagepolicy-rust/*.yaml
+//go:embed imagepolicy-typescript/.gitignore imagepolicy-typescript/*.json imagepolicy-typescript/src imagepolicy-typescript/test
+//go:embed imagepolicy-typescript/*.yaml
 var hosts embed.FS
 
 // Files are the files that an author of a host copies from a directory beside this file, such as "imagepolicy-rust". A directory without a host

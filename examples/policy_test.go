@@ -22,7 +22,7 @@ func sources() map[string]source {
 
 // TestTheHostsShareTheirFiles: each has a copy, which `portcullis host init` writes.
 func TestTheHostsShareTheirFiles(t *testing.T) {
-	for _, name := range []string{"mesh.yaml", "cases.json"} {
+	for _, name := range []string{"mesh.yaml", "cases.yaml"} {
 		want := read(t, "imagepolicy", name)
 		for language, s := range sources() {
 			if read(t, s.directory, name) != want {

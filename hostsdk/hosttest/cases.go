@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +33,19 @@ type testCase struct {
 type expectation struct {
 	Allowed  *bool             `json:"allowed"`
 	Code     int32             `json:"code"`
+	Reason   string            `json:"reason"`
 	Message  string            `json:"message"`
+	Causes   []cause           `json:"causes"`
 	Warnings []string          `json:"warnings"`
 	Audit    map[string]string `json:"audit"`
 	Object   json.RawMessage   `json:"object"`
 	Patch    json.RawMessage   `json:"patch"`
+}
+
+// cause is a field at fault.
+type cause struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
 }
 
 // Cases runs a table of cases in YAML or JSON against a host, each as a test:
@@ -49,8 +58,8 @@ type expectation struct {
 //     object: {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {hostNetwork: true}}
 //     expect: {allowed: false, code: 403, message: hostNetwork is not allowed here}
 //
-// A verdict is compared with the fields that expect has: allowed, code, message (a part of the message), warnings, audit, object (the whole
-// object with the patch applied) and patch ([] for none). toJSON turns the file into JSON, and is nil if it is JSON already: YAMLToJSON of
+// A verdict is compared with the fields that expect has: allowed, code, reason, message (a part of the message), causes (each with field
+// and message), warnings, audit, object (the whole object with the patch applied) and patch ([] for none). toJSON turns the file into JSON, and is nil if it is JSON already: YAMLToJSON of
 // sigs.k8s.io/yaml, which the modules of Kubernetes require, reads YAML.
 func Cases(t *testing.T, host Host, file string, toJSON func([]byte) ([]byte, error)) {
 	t.Helper()
@@ -123,6 +132,12 @@ func (e *expectation) compare(v *Verdict) (faults []string) {
 	}
 	differs("allowed", v.Allowed != *e.Allowed, fmt.Sprintf("%t %s", v.Allowed, v.Message), *e.Allowed)
 	differs("code", e.Code != 0 && v.Code != e.Code, v.Code, e.Code)
+	differs("reason", e.Reason != "" && v.Reason != e.Reason, v.Reason, e.Reason)
+	causes := make([]cause, 0, len(v.Causes))
+	for _, c := range v.Causes {
+		causes = append(causes, cause{c.Field, c.Message})
+	}
+	differs("causes", e.Causes != nil && !slices.Equal(causes, e.Causes), causes, e.Causes)
 	differs("message", !strings.Contains(v.Message, e.Message), v.Message, e.Message)
 	differs("warnings", e.Warnings != nil && strings.Join(v.Warnings, "\n") != strings.Join(e.Warnings, "\n"), v.Warnings, e.Warnings)
 	differs("audit", e.Audit != nil && fmt.Sprint(v.Audit) != fmt.Sprint(e.Audit), v.Audit, e.Audit)

@@ -278,18 +278,20 @@ func TestFaultsOfATableAreFound(t *testing.T) {
 	}
 	host.Mutate("m", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		if r.Username() == "mallory" {
-			return hostsdk.Deny("no entry").WithCode(422), nil
+			return hostsdk.Deny("no entry").WithCode(422).WithReason("Invalid").WithCause("f", "m"), nil
 		}
 		return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":9007199254740993}]`)).WithWarnings("w").WithAudit("k", "v"), nil
 	})
 	d := hosttest.Start(t, host)
 	for table, want := range map[string]int{
-		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "code": 422, "message": "entry"}}`:             0,
-		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": true, "code": 403, "message": "exit"}}`:               3,
-		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740993}, "warnings": ["w"], "audit": {"k": "v"}}}`: 0,
-		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740992}, "warnings": [], "audit": {}}}`:            3,
-		`{"object": {}, "expect": {"allowed": true, "patch": [{"op": "add", "path": "/a", "value": 9007199254740993}]}}`:         0,
-		`{"object": {}, "expect": {"allowed": true, "patch": []}}`:                                                               1,
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "code": 422, "message": "entry"}}`:                                 0,
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": true, "code": 403, "message": "exit"}}`:                                   3,
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "reason": "Invalid", "causes": [{"field": "f", "message": "m"}]}}`: 0,
+		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "reason": "Forbidden", "causes": []}}`:                             2,
+		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740993}, "warnings": ["w"], "audit": {"k": "v"}}}`:                     0,
+		`{"object": {}, "expect": {"allowed": true, "object": {"a": 9007199254740992}, "warnings": [], "audit": {}}}`:                                3,
+		`{"object": {}, "expect": {"allowed": true, "patch": [{"op": "add", "path": "/a", "value": 9007199254740993}]}}`:                             0,
+		`{"object": {}, "expect": {"allowed": true, "patch": []}}`:                                                                                   1,
 		`{"object": {}, "expect": {}}`: 1,
 		`{"operation": "UPDATE", "oldObject": {}, "object": {"metadata": {"namespace": "x"}}, "expect": {"allowed": true, "object": {"a": 9007199254740993, "metadata": {"namespace": "x"}}}}`: 0,
 	} {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
@@ -36,19 +37,15 @@ type exampleCase struct {
 	Operation admissionv1.Operation `json:"operation"`
 	Object    json.RawMessage       `json:"object"`
 	OldObject json.RawMessage       `json:"oldObject"`
-	Verdict   exampleVerdict        `json:"verdict"`
+	Expect    exampleVerdict        `json:"expect"`
 }
 
 type exampleVerdict struct {
-	Allowed bool           `json:"allowed"`
-	Status  *exampleStatus `json:"status"`
-	Patch   any            `json:"patch"`
-}
-
-type exampleStatus struct {
+	Allowed bool          `json:"allowed"`
 	Code    int32         `json:"code"`
 	Message string        `json:"message"`
 	Causes  []exampleFlaw `json:"causes"`
+	Object  any           `json:"object"`
 }
 
 type exampleFlaw struct {
@@ -68,7 +65,7 @@ func TestExamplesOfAllLanguagesDecideAlike(t *testing.T) {
 	}
 	example := filepath.Join(tree.Root, "examples", "imagepolicy")
 	var cases []exampleCase
-	if err := json.Unmarshal(readFile(t, filepath.Join(example, "cases.json")), &cases); err != nil {
+	if err := yaml.Unmarshal(readFile(t, filepath.Join(example, "cases.yaml")), &cases); err != nil {
 		t.Fatal(err)
 	}
 	var values struct {
@@ -86,7 +83,7 @@ func TestExamplesOfAllLanguagesDecideAlike(t *testing.T) {
 		t.Run(s.language, func(t *testing.T) {
 			host := r.startExample(t, s)
 			for _, c := range cases {
-				if diff := cmp.Diff(c.Verdict, r.decide(t, caller, c)); diff != "" {
+				if diff := cmp.Diff(c.want(t), r.decide(t, caller, c)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", c.Name, diff)
 				}
 			}
@@ -137,6 +134,18 @@ func (r *road) startExample(t *testing.T, s sdk) *process.Process {
 	return host
 }
 
+// want is the expected verdict. Where the case names no object, the hook changes none.
+func (c exampleCase) want(t *testing.T) exampleVerdict {
+	t.Helper()
+	want := c.Expect
+	if want.Allowed && want.Object == nil && len(c.Object) > 0 {
+		if err := json.Unmarshal(c.Object, &want.Object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return want
+}
+
 // decide is the answer of the mesh, in the words of the hook.
 func (r *road) decide(t *testing.T, caller *mesh.Caller, c exampleCase) exampleVerdict {
 	t.Helper()
@@ -144,8 +153,12 @@ func (r *road) decide(t *testing.T, caller *mesh.Caller, c exampleCase) exampleV
 	if c.Hook == "team-label.example.com" {
 		stage = "mutate"
 	}
+	operation := c.Operation
+	if operation == "" {
+		operation = admissionv1.Create
+	}
 	response, err := caller.Review(t.Context(), r.dispatcher.URL(clusterName, stage), &admissionv1.AdmissionRequest{
-		UID: uuid.NewUUID(), Operation: c.Operation, Name: "web", Namespace: "shop",
+		UID: uuid.NewUUID(), Operation: operation, Name: "web", Namespace: "shop",
 		Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Object: runtime.RawExtension{Raw: c.Object}, OldObject: runtime.RawExtension{Raw: c.OldObject},
 	})
@@ -154,18 +167,24 @@ func (r *road) decide(t *testing.T, caller *mesh.Caller, c exampleCase) exampleV
 	}
 	got := exampleVerdict{Allowed: response.Allowed}
 	if !response.Allowed {
-		said, _ := strings.CutPrefix(response.Result.Message, fmt.Sprintf("hook %q denied the request: ", c.Hook))
-		got.Status = &exampleStatus{Code: response.Result.Code, Message: said}
+		got.Code = response.Result.Code
+		got.Message, _ = strings.CutPrefix(response.Result.Message, fmt.Sprintf("hook %q denied the request: ", c.Hook))
 		if details := response.Result.Details; details != nil {
 			for _, cause := range details.Causes {
-				got.Status.Causes = append(got.Status.Causes, exampleFlaw{cause.Field, cause.Message})
+				got.Causes = append(got.Causes, exampleFlaw{cause.Field, cause.Message})
 			}
 		}
+		return got
 	}
-	if len(response.Patch) > 0 {
-		if err := json.Unmarshal(response.Patch, &got.Patch); err != nil {
-			t.Fatal(err)
-		}
+	if len(c.Object) == 0 {
+		return got
+	}
+	patched, err := conversion.ApplyPatch(c.Object, response.Patch)
+	if err != nil {
+		t.Fatalf("%s: %v", c.Name, err)
+	}
+	if err := json.Unmarshal(patched.Raw, &got.Object); err != nil {
+		t.Fatal(err)
 	}
 	return got
 }

@@ -90,11 +90,20 @@ struct User {
 struct Expected {
     allowed: bool,
     code: Option<i32>,
+    reason: Option<String>,
     message: Option<String>,
+    causes: Option<Vec<Cause>>,
     warnings: Option<Vec<String>>,
     audit: Option<BTreeMap<String, String>>,
     object: Option<Value>,
     patch: Option<Vec<Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cause {
+    field: String,
+    message: String,
 }
 
 impl Case {
@@ -132,7 +141,11 @@ impl Expected {
         let message = self.message.as_ref().filter(|part| !got.message.contains(*part));
         same("allowed", Some(&self.allowed), &got.allowed)?;
         same("code", self.code.as_ref(), &got.code)?;
+        same("reason", self.reason.as_ref(), &got.reason)?;
         same("message", message, &got.message)?;
+        let pair = |cause: &Cause| (cause.field.clone(), cause.message.clone());
+        let causes = self.causes.as_ref().map(|causes| causes.iter().map(pair).collect());
+        same("causes", causes.as_ref(), &got.causes)?;
         same("warnings", self.warnings.as_ref(), &got.warnings)?;
         same("audit", self.audit.as_ref(), &got.audit)?;
         same("patch", self.patch.as_ref(), &got.patch)?;
@@ -153,7 +166,7 @@ impl FakeDispatcher {
     /// - name: the team is labelled
     ///   hook: team-label.example.com
     ///   object: {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}}
-    ///   expect: # also warnings, audit, and patch, which is [] for none
+    ///   expect: # also reason, causes, warnings, audit, and patch, which is [] for none
     ///     allowed: true
     ///     object: {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {team: shop}}}
     /// ```

@@ -41,7 +41,7 @@ func TestInitWritesTheExampleOfALanguage(t *testing.T) {
 				t.Errorf("printed\n%s\nwant\n%s", steps, want)
 			}
 			example := filepath.Join("..", "..", "..", "..", "..", "examples", languages()[lang].example)
-			for _, name := range []string{file, "mesh.yaml", "cases.json"} {
+			for _, name := range []string{file, "mesh.yaml", "cases.yaml"} {
 				if got := read(t, filepath.Join(dir, name)); got != string(ownProject([]byte(read(t, filepath.Join(example, name))))) {
 					t.Errorf("%s differs from the example's:\n%s", name, got)
 				}
@@ -65,7 +65,7 @@ func TestAHostHasTheNameThatItIsGiven(t *testing.T) {
 					t.Errorf("%s %s: %s has %q", lang, name, file, found)
 				}
 			}
-			for _, file := range []string{"mesh.yaml", "values.yaml", "cases.json"} {
+			for _, file := range []string{"mesh.yaml", "values.yaml", "cases.yaml"} {
 				if !strings.Contains(texts[file], name+".example.com") {
 					t.Errorf("%s: %s has no hook %s.example.com", lang, file, name)
 				}

@@ -48,6 +48,7 @@ func goMutates() []cut {
 		{"policy.go", `\thost\.Mutate\(.*\n`, ""},
 		{"policy.go", `\tmetav1 .*\n`, ""},
 		{"policy.go", `(?s)\n// teamLabel labels .*$`, ""},
+		{"policy_test.go", `\t"reflect"\n`, ""},
 		{"policy_test.go", `(?s)func TestTheMeshMayAsk.*?\n}\n\n`, ""},
 	}
 }
@@ -57,6 +58,7 @@ func javaMutates() []cut {
 		{"Policy.java", `import dev\.portcullis\.host\.HookOption;\n`, ""},
 		{"Policy.java", `\n\s+\.mutate\(.*\);`, ";"},
 		{"Policy.java", `(?s)\n  /\*\* Labels a Pod .*$`, "}\n"},
+		{"PolicyTest.java", `import static .*\n\n`, ""},
 		{"PolicyTest.java", `import (dev\.portcullis\.host\.v1\.HookOffer|java\.util\.Map|java\.util\.stream\.Collectors|org\.junit\.jupiter\.api\.Test);\n`, ""},
 		{"PolicyTest.java", `(?s)\n  @Test\n  void theMeshMayAsk.*$`, "}\n"},
 	}
@@ -85,6 +87,7 @@ func typescriptMutates() []cut {
 		{"policy.ts", `  (change|label|setLabel|type Request),\n`, ""},
 		{"policy.ts", `\n\s+\.mutate<Pod>\(.*\);`, ";"},
 		{"policy.ts", `(?s)\n/\*\* Labels a Pod .*$`, ""},
+		{"policy.test.ts", `import assert .*\n|FakeDispatcher, `, ""},
 		{"policy.test.ts", `(?s)\ntest\("The mesh may ask .*$`, ""},
 	}
 }

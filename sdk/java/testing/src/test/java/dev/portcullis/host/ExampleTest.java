@@ -24,7 +24,7 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The programs of README.md that are whole, and the example against the table of all SDKs. */
+/** The programs of README.md that are whole, and tables of cases. */
 class ExampleTest {
   private static final Pattern PROGRAM =
       Pattern.compile(
@@ -76,20 +76,16 @@ class ExampleTest {
   }
 
   @Test
-  void theExampleDecidesTheCasesOfAllLanguages(@TempDir Path dir) throws Exception {
-    String sources = "examples/imagepolicy-java/src/main/java/com/example/imagepolicy/";
-    compile(dir, List.of(Repository.path(sources + "Policy.java")));
-    play(dir, "com.example.imagepolicy.Policy", Repository.path("sdk/conformance/cases.yaml"));
-  }
-
-  @Test
   void aCaseOfAnotherVerdictFails(@TempDir Path dir) throws Exception {
     String pod = "  object: {kind: Pod, metadata: {namespace: shop}}\n";
     List<String> wrong =
         List.of(
             "allowed: true",
             "allowed: false, code: 422",
+            "allowed: false, reason: Invalid",
             "allowed: false, message: other",
+            "allowed: false, causes: []",
+            "allowed: false, causes: [{field: f, message: other}]",
             "allowed: false, warnings: []",
             "allowed: false, audit: {}",
             "allowed: false, object: {}",
@@ -102,6 +98,7 @@ class ExampleTest {
                     JsonNode.class,
                     (object, request) ->
                         Response.deny("no " + request.username() + request.groups())
+                            .cause("f", "m")
                             .warnings("w")
                             .audit("k", request.operation() + request.namespace())))) {
       Path file = dir.resolve("cases.yaml");
@@ -110,6 +107,7 @@ class ExampleTest {
               + "  operation: UPDATE\n"
               + pod
               + "  expect: {allowed: false, code: 403, message: 'jane[dev]', warnings: [w],"
+              + " reason: Forbidden, causes: [{field: f, message: m}],"
               + " audit: {k: UPDATEother}}\n";
       Case.read(Files.writeString(file, right)).get(0).check(mesh);
       for (String expect : wrong) {

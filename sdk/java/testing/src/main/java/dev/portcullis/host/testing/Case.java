@@ -49,7 +49,9 @@ public record Case(
    *
    * @param allowed whether the write may go on
    * @param code the HTTP status of a denial
+   * @param reason the reason of a denial
    * @param message a part of the text of a denial
+   * @param causes all fields at fault
    * @param warnings all of them
    * @param audit all annotations
    * @param object the whole object after the patch
@@ -58,11 +60,22 @@ public record Case(
   public record Expect(
       @JsonProperty(required = true) boolean allowed,
       @Nullable Integer code,
+      @Nullable String reason,
       @Nullable String message,
+      @Nullable List<Cause> causes,
       @Nullable List<String> warnings,
       @Nullable Map<String, String> audit,
       @Nullable JsonNode object,
       @Nullable ArrayNode patch) {}
+
+  /**
+   * A field at fault.
+   *
+   * @param field its path
+   * @param message for a person
+   */
+  public record Cause(
+      @JsonProperty(required = true) String field, @JsonProperty(required = true) String message) {}
 
   private static final YAMLMapper YAML = new YAMLMapper();
 
@@ -92,6 +105,12 @@ public record Case(
     Answer answer = hook == null ? mesh.review(request) : mesh.review(hook, request);
     same("allowed", expect.allowed(), answer.allowed(), answer);
     same("code", expect.code(), answer.code(), answer);
+    same("reason", expect.reason(), answer.reason(), answer);
+    same(
+        "causes",
+        expect.causes(),
+        answer.causes().stream().map(c -> new Cause(c.field(), c.message())).toList(),
+        answer);
     same("warnings", expect.warnings(), answer.warnings(), answer);
     same("audit", expect.audit(), answer.audit(), answer);
     same("object", text(expect.object()), text(answer.object()), answer);
