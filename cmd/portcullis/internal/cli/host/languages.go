@@ -22,7 +22,7 @@ func languages() map[string]language {
 			"go test .",
 		}, "go run .", goMutates()},
 		"java": {"java", "imagepolicy-java", []string{
-			`mvn -f "$PORTCULLIS"/sdk/java/pom.xml -pl protocol,host,testing install -DskipTests`,
+			`mvn -f "$PORTCULLIS"/sdk/java/pom.xml -pl protocol,host,testing -am install -DskipTests`,
 			"mvn package",
 		}, "java -jar target/imagepolicy-0.1.0.jar", javaMutates()},
 		"python": {"python", "imagepolicy-python", []string{

@@ -6,7 +6,7 @@ WORKDIR /src
 COPY --from=portcullis LICENSE ./
 COPY --from=portcullis proto proto
 COPY --from=portcullis sdk/java sdk/java
-RUN mvn -B -q -f sdk/java/pom.xml -pl protocol,host,testing install -DskipTests -Dmaven.javadoc.skip -Dspotless.check.skip
+RUN mvn -B -q -f sdk/java/pom.xml -pl protocol,host,testing -am install -DskipTests -Dmaven.javadoc.skip -Dspotless.check.skip
 WORKDIR /src/host
 COPY . .
 RUN mvn -B -q package -DskipTests
