@@ -276,6 +276,15 @@ class CoreTest {
   }
 
   @Test
+  void theTreeOfARequestMayBeChangedInPlace() {
+    var request = Request.of(Requests.create("{\"a\": 1}"));
+    request.object().withObject("/b").put("c", 2);
+    assertEquals(
+        "[{\"op\":\"add\",\"path\":\"/b\",\"value\":{\"c\":2}}]",
+        Response.difference(request, request.object()).message().getPatch().toStringUtf8());
+  }
+
+  @Test
   void aTypeIsDecodedByTheCodec() {
     var request = Request.of(Requests.create("{\"name\": \"x\", \"more\": 1}"));
     assertEquals(new Named("x"), request.object(Named.class));
