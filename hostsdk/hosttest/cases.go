@@ -59,8 +59,8 @@ type cause struct {
 //     expect: {allowed: false, code: 403, message: hostNetwork is not allowed here}
 //
 // A verdict is compared with the fields that expect has: allowed, code, reason, message (a part of the message), causes (each with field
-// and message), warnings, audit, object (the whole object with the patch applied) and patch ([] for none). toJSON turns the file into JSON, and is nil if it is JSON already: YAMLToJSON of
-// sigs.k8s.io/yaml, which the modules of Kubernetes require, reads YAML.
+// and message), warnings, audit, object (the whole object with the patch applied) and patch ([] for none). toJSON turns the file into JSON,
+// and is nil if it is JSON already: YAMLToJSON of sigs.k8s.io/yaml, which the modules of Kubernetes require, reads YAML.
 func Cases(t *testing.T, host Host, file string, toJSON func([]byte) ([]byte, error)) {
 	t.Helper()
 	text, err := os.ReadFile(file)
