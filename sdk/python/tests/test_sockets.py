@@ -470,6 +470,7 @@ async def test_a_frame_larger_than_the_host_takes_ends_the_session() -> None:
         async with running(h):
             session = await dispatcher.accept()
             review = host.Review(call_id=1, request=admission.AdmissionRequest(object=admission.Object(raw=b"x" * 300_000)))
-            await session.send(review=review)
+            with suppress(RuntimeError):  # The host may leave before it has the whole frame.
+                await session.send(review=review)
             await asyncio.wait_for(session.closed.wait(), 10)
             assert (await (await dispatcher.accept()).review("allow", POD)).allowed

@@ -63,7 +63,10 @@ class _Peer:
 
     async def send(self, frame: bytes) -> None:
         async with self._sending:
-            await self._context.write(frame)
+            try:
+                await self._context.write(frame)
+            except grpc.aio.BaseError as error:
+                raise RuntimeError("the host has left") from error
 
     async def receive(self) -> bytes | None:
         frame: Any = await self._context.read()
