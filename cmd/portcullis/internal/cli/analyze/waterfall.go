@@ -104,6 +104,8 @@ type phase struct {
 func phasesOf(c *analysisv1.Call) []phase {
 	wire, host := "wire", "host"
 	switch {
+	case strings.Contains(c.GetHook().GetConfiguration(), "/"): // KIND/NAME of a policy
+		host = "policy"
 	case !c.GetStreamed():
 		wire = "webhook"
 	case c.GetHook().GetStage() == analysis.StageInitialize && c.GetInstance() == "":

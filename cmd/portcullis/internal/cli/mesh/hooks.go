@@ -101,6 +101,8 @@ func (all OnDispatchers) ServedBy() string {
 	case all[0].GetStreamed():
 	case ByControllers(all[0]):
 		return "controllers"
+	case strings.HasSuffix(all[0].GetHook().GetObject().GetKind(), "AdmissionPolicy"):
+		return "the mesh"
 	default:
 		return cmp.Or(all[0].GetUrl(), "-")
 	}
