@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -70,8 +71,8 @@ func (a access) mayWrite(o *config.Object) error {
 			"which keeps the Cluster %q from being removed", a.identity, o.Key, config.FollowedAnnotation, cluster)
 	}
 	names := []string{o.Name}
-	if o.Route != nil {
-		names = append(names, o.Route.Spec.Configuration)
+	for _, key := range governed(o) {
+		names = append(names, key.Name)
 	}
 	for _, name := range names {
 		if len(a.authors(name)) == 0 {
@@ -152,12 +153,28 @@ func hostOf(c *admissionregistrationv1.WebhookClientConfig) string {
 	return ""
 }
 
-// touch adds an object, and for a route the configurations that it names.
+// touch adds an object, and the documents whose hooks it governs.
 func touch(touched map[config.Key]bool, o *config.Object) {
 	touched[o.Key] = true
-	if o.Route != nil {
-		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", kinds.InitializersKind} {
-			touched[config.Key{Kind: kind, Name: o.Route.Spec.Configuration}] = true
-		}
+	for _, key := range governed(o) {
+		touched[key] = true
 	}
+}
+
+// governed are the documents whose hooks another document governs: the configurations that a route names, whichever of them exists, and the policy of a
+// binding.
+func governed(o *config.Object) (keys []config.Key) {
+	switch {
+	case o.Binding != nil:
+		return []config.Key{{Kind: policy.ValidatingKind, Name: o.Binding.Spec.PolicyName}}
+	case o.Route == nil:
+		return nil
+	}
+	if kind, name, ofPolicy := strings.Cut(o.Route.Spec.Configuration, "/"); ofPolicy {
+		return []config.Key{{Kind: kind, Name: name}}
+	}
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", kinds.InitializersKind} {
+		keys = append(keys, config.Key{Kind: kind, Name: o.Route.Spec.Configuration})
+	}
+	return keys
 }
