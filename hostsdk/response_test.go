@@ -143,6 +143,28 @@ func TestCodesOfDenials(t *testing.T) {
 	}
 }
 
+// TestADenialIsCutAtTheBoundOfItsItems tests the order: causes are kept first, then warnings, then annotations.
+func TestADenialIsCutAtTheBoundOfItsItems(t *testing.T) {
+	for name, tt := range map[string]struct{ causes, warnings, wantCauses, wantWarnings, wantAudit int }{
+		"Causes take all places.":          {maxVerdictItems + 1, 1, maxVerdictItems, 0, 0},
+		"Warnings take the places left.":   {maxVerdictItems - 1, 2, maxVerdictItems - 1, 1, 0},
+		"An annotation gets the last one.": {maxVerdictItems - 2, 1, maxVerdictItems - 2, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Deny("no").WithAudit("key", "value").WithWarnings(make([]string, tt.warnings)...)
+			r.Causes = make([]Cause, tt.causes)
+			m, err := r.message(validate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			causes, warnings, audit := len(m.GetStatus().GetDetails().GetCauses()), len(m.GetWarnings()), len(m.GetAuditAnnotations())
+			if causes != tt.wantCauses || warnings != tt.wantWarnings || audit != tt.wantAudit {
+				t.Errorf("%d causes, %d warnings, %d annotations; want %+v", causes, warnings, audit, tt)
+			}
+		})
+	}
+}
+
 // TestWhatCannotBeEncodedDeniesStill: no text comes so far that is not UTF-8.
 func TestWhatCannotBeEncodedDeniesStill(t *testing.T) {
 	bare := &admissionv1.AdmissionResponse{Status: &admissionv1.Status{Status: "Failure", Reason: "Forbidden", Code: 403}}
