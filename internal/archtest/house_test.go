@@ -274,7 +274,7 @@ func housePurity() []archtest.Purity {
 		{
 			From: []string{
 				"./dispatcher/chain/...", "./dispatcher/latency/...", "./dispatcher/match/...", "./dispatcher/memory/...", "./dispatcher/periods/...",
-				"./dispatcher/review/...", "./dispatcher/shadow/...", "./cmd/portcullis/internal/analysis",
+				"./dispatcher/review/...", "./dispatcher/shadow/...", "./cmd/portcullis/internal/analysis", "./internal/config/policies",
 			},
 			Reason: "the cores are pure: time comes in as a parameter, and the shell owns the goroutines",
 		},

@@ -25,6 +25,7 @@ func kubernetesTests() []string {
 		"internal/cluster",                    // conversion/builtin
 		"internal/cluster/registration",       // the validation of entries by the API server
 		"internal/config",                     // all that the API server does with a document
+		"internal/config/policies",            // all that the API server does with an expansion
 		"internal/oracle",                     // itself
 		"internal/schemas",                    // a decoder that refuses as the program does
 	}

@@ -1,0 +1,191 @@
+package policies
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"k8s.io/apimachinery/pkg/util/version"
+	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
+)
+
+// maxErrors bounds the errors that are reported about one expression.
+const maxErrors = 5
+
+// kubernetesNames are the names of Kubernetes that expressions of a Policy have. The mesh refuses others in a ValidatingAdmissionPolicy, or asks the
+// cluster for them.
+func kubernetesNames() []string {
+	return []string{admissioncel.ObjectVarName, admissioncel.OldObjectVarName, admissioncel.RequestVarName}
+}
+
+// newEnvironment makes the environment that expressions of a Policy are checked in: the environment of kube-apiserver for new expressions, with the names
+// of the library.
+func newEnvironment() (*cel.Env, error) {
+	request, image := admissioncel.BuildRequestType(), imageType()
+	texts := cel.MapType(cel.StringType, cel.StringType)
+	extended, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		DeclTypes:         []*apiservercel.DeclType{request, image},
+		EnvOptions: []cel.EnvOption{
+			cel.Variable(admissioncel.ObjectVarName, cel.DynType), cel.Variable(admissioncel.OldObjectVarName, cel.DynType),
+			cel.Variable(admissioncel.RequestVarName, request.CelType()), cel.Variable(namePod, cel.DynType),
+			cel.Variable(nameParameters, cel.MapType(cel.StringType, cel.DynType)),
+			cel.Variable(nameContainers, cel.ListType(cel.DynType)), cel.Variable(nameImages, cel.ListType(image.CelType())),
+			cel.Variable(nameLabels, texts), cel.Variable(nameAnnotations, texts),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the names of a Policy: %w", err)
+	}
+	return extended.NewExpressionsEnv(), nil
+}
+
+// imageType is an item of images. In an expansion it is a map; the type finds misspelt fields.
+func imageType() *apiservercel.DeclType {
+	fields := map[string]*apiservercel.DeclField{}
+	for _, name := range []string{"text", "registry", "repository", "tag", "digest"} {
+		fields[name] = apiservercel.NewDeclField(name, apiservercel.StringType, true, nil, nil)
+	}
+	return apiservercel.NewObjectType("portcullis.Image", fields)
+}
+
+// expression is an expression of a Policy that holds in the environment.
+type expression struct {
+	text string
+	uses []use // sorted by their places
+}
+
+// use is a name of the library in an expression.
+type use struct {
+	name string
+	at   int // in characters of the text
+}
+
+// parse checks an expression. parameters are the names that there are.
+func (c *Compiler) parse(text string, result *cel.Type, parameters []string) (e expression, problems []string) {
+	text = strings.TrimSpace(text) // as Kubernetes' validation does
+	parsed, issues := c.env.Parse(text)
+	if issues.Err() != nil {
+		return e, issuesOf(issues)
+	}
+	f := finder{tree: parsed.NativeRep(), parameters: parameters}
+	f.visit(f.tree.Expr(), nil)
+	slices.SortFunc(f.uses, func(a, b use) int { return a.at - b.at })
+	checked, issues := c.env.Check(parsed)
+	if issues.Err() != nil {
+		return e, issuesOf(issues)
+	}
+	switch got := checked.OutputType(); {
+	case got.IsEquivalentType(result):
+	case got.Kind() == cel.DynKind: // Kubernetes refuses it
+		f.problems = append(f.problems, fmt.Sprintf("must be of type %s, and its type is not known before it is evaluated: write %[1]s(...) around it", result))
+	default:
+		f.problems = append(f.problems, fmt.Sprintf("must be of type %s, and is of type %s", result, got))
+	}
+	return expression{text, slices.Compact(f.uses)}, f.problems
+}
+
+// qualified is the expression as a ValidatingAdmissionPolicy has it: names of the library are variables.
+func (e *expression) qualified() string {
+	const prefix = admissioncel.VariableVarName + "."
+	characters, out, from := []rune(e.text), strings.Builder{}, 0
+	for _, u := range e.uses {
+		out.WriteString(string(characters[from:u.at]) + prefix)
+		from = u.at
+	}
+	out.WriteString(string(characters[from:]))
+	return out.String()
+}
+
+// finder looks for names of the library in an expression.
+type finder struct {
+	tree       *ast.AST
+	parameters []string
+	uses       []use
+	problems   []string
+}
+
+// visit looks at an expression and at all in it. bound are the names that comprehensions around it have made.
+func (f *finder) visit(e ast.Expr, bound []string) {
+	switch e.Kind() {
+	case ast.IdentKind:
+		f.ident(e, bound)
+	case ast.SelectKind:
+		f.selection(e, bound)
+	case ast.CallKind:
+		if e.AsCall().IsMemberFunction() {
+			f.visit(e.AsCall().Target(), bound)
+		}
+		f.all(e.AsCall().Args(), bound)
+	case ast.ListKind:
+		f.all(e.AsList().Elements(), bound)
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			f.visit(entry.AsMapEntry().Key(), bound)
+			f.visit(entry.AsMapEntry().Value(), bound)
+		}
+	case ast.StructKind:
+		for _, entry := range e.AsStruct().Fields() {
+			f.visit(entry.AsStructField().Value(), bound)
+		}
+	case ast.ComprehensionKind:
+		c := e.AsComprehension()
+		f.all([]ast.Expr{c.IterRange(), c.AccuInit()}, bound)
+		inner := append(slices.Clone(bound), c.AccuVar(), c.IterVar(), c.IterVar2())
+		f.all([]ast.Expr{c.LoopCondition(), c.LoopStep(), c.Result()}, inner)
+	case ast.LiteralKind, ast.UnspecifiedExprKind:
+	}
+}
+
+func (f *finder) all(expressions []ast.Expr, bound []string) {
+	for _, e := range expressions {
+		f.visit(e, bound)
+	}
+}
+
+func (f *finder) ident(e ast.Expr, bound []string) {
+	name := e.AsIdent()
+	if dotless, ok := strings.CutPrefix(name, "."); ok && slices.Contains(libraryNames(), dotless) {
+		f.problems = append(f.problems, fmt.Sprintf("write %s without the dot before it", dotless))
+		return
+	}
+	place, ok := f.tree.SourceInfo().GetOffsetRange(e.ID())
+	if ok && !slices.Contains(bound, name) && slices.Contains(libraryNames(), name) {
+		f.uses = append(f.uses, use{name, int(place.Start)})
+	}
+}
+
+func (f *finder) selection(e ast.Expr, bound []string) {
+	s := e.AsSelect()
+	if of := s.Operand(); of.Kind() == ast.IdentKind && of.AsIdent() == nameParameters && !slices.Contains(bound, nameParameters) &&
+		!slices.Contains(f.parameters, s.FieldName()) {
+		f.problems = append(f.problems, fmt.Sprintf("there is no parameter %q in spec.parameters%s", s.FieldName(), suggest.DidYouMean(s.FieldName(), f.parameters)))
+	}
+	f.visit(s.Operand(), bound)
+}
+
+var undeclared = regexp.MustCompile(`^undeclared reference to '(\w+)' \(in container ''\)$`)
+
+// issuesOf are the messages of the parser or the checker, with their places in the expression.
+func issuesOf(issues *cel.Issues) (problems []string) {
+	for _, err := range issues.Errors() {
+		if len(problems) == maxErrors {
+			break
+		}
+		message := err.Message
+		if name := undeclared.FindStringSubmatch(message); name != nil {
+			names := append(kubernetesNames(), libraryNames()...)
+			message = fmt.Sprintf("there is no %q; there are %s and %s%s", name[1], strings.Join(names[:len(names)-1], ", "), names[len(names)-1],
+				suggest.DidYouMean(name[1], names))
+		}
+		problems = append(problems, fmt.Sprintf("line %d, column %d: %s", err.Location.Line(), err.Location.Column()+1, message))
+	}
+	return problems
+}

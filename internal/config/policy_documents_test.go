@@ -1,0 +1,81 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/portcullis-mesh/portcullis/internal/config/policies"
+)
+
+func TestPoliciesOfAFile(t *testing.T) {
+	c, err := policies.NewCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const good = `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: p}
+spec:
+  resources: [pods]
+  parameters:
+  - {name: most, default: 3}
+  - {name: teams, default: [a, b], byCluster: {dev: []}}
+  validations:
+  - expression: parameters.most > 2 && 'a' in parameters.teams
+    message: no
+`
+	text := strings.Replace(good, "message: no", "message: never", 1)
+	for _, tc := range []struct {
+		name, text string
+		policies   []string
+		problems   []string
+	}{
+		{"Two policies beside another document.", text + "---\n" + goodRoute + "---\n" + strings.Replace(text, "{name: p}", "{name: q}", 1), []string{"p 1", "q 25"}, nil},
+		{"Documents of other kinds are passed over, faults and all.", goodRoute + "  x: y\n", nil, nil},
+		{"A word of YAML that is no text.", good, nil, []string{
+			`f.yaml:11: Policy "p": spec.validations[0].message: wrong type: it is a boolean, and must be a string`,
+		}},
+		{"Errors have lines.", "# a comment\n---\n" + strings.NewReplacer("[pods]", "[pod]", "most,", "in,", "3}", "[[1]]}", "dev: []", "dev: 1").Replace(text), nil, []string{
+			`f.yaml:7: Policy "p": spec.resources[0]: Invalid value: "pod": is no resource of Kubernetes that is known without its version: write its plural, ` +
+				`as in pods, or GROUP/VERSION/RESOURCE, as in stable.example.com/v1/widgets; did you mean "pods"?`,
+			`f.yaml:9: Policy "p": spec.parameters[0].name: Invalid value: "in": must be letters, digits and _, and no word of CEL such as in`,
+			`f.yaml:9: Policy "p": spec.parameters[0].default: Invalid value: must be a list of texts, of numbers, or of true and false: lists in lists are not read`,
+			`f.yaml:10: Policy "p": spec.parameters[1].byCluster[dev]: Invalid value: 1: is a number, and another value of the parameter is a list`,
+		}},
+		{"Expressions have lines.", strings.Replace(text, "parameters.most >", "parameters.mots >", 1), nil, []string{
+			`f.yaml:10: Policy "p": spec.validations[0].expression: Invalid value: there is no parameter "mots" in spec.parameters; did you mean "most"?`,
+		}},
+		{"Unknown fields.", strings.Replace(text, "  resources", "  podController: true\n  resources", 1), nil, []string{
+			`f.yaml:5: Policy "p": spec.podController: unknown field; did you mean "podControllers"?`,
+		}},
+		{"Mutations.", text + "  mutations: [{x: y}]\n", nil, []string{
+			`f.yaml:12: Policy "p": spec.mutations: Forbidden: a Policy does not change objects yet: remove them, and write validations`,
+		}},
+		{"A Policy of another group.", strings.Replace(text, "portcullis.dev", "kyverno.io", 1), nil, []string{
+			`f.yaml:1: Policy "p": apiVersion: Policy of kyverno.io/v1 is not read: write a Policy of portcullis.dev/v1`,
+		}},
+		{"A List.", "apiVersion: v1\nkind: List\nitems: []\n", nil, []string{`f.yaml:2: List: kind: a List is not read here: write its items as documents`}},
+		{"No YAML.", "a: b: c\n", nil, []string{`f.yaml:1: not valid YAML: mapping values are not allowed in this context`}},
+		{"Large documents.", strings.Repeat("#", MaxDocumentBytes) + "\n" + text, nil, []string{`f.yaml:1: the document has 3146015 bytes, and at most 3145728 are read`}},
+		{"Large files.", strings.Repeat("#", MaxFileBytes+1), nil, []string{`f.yaml: the file has 16777217 bytes, and at most 16777216 are read: split it`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			documents, problems := DecodePolicies(c, "f.yaml", []byte(tc.text))
+			var got, found []string
+			for _, d := range documents {
+				got = append(got, d.Document().Metadata.Name+" "+strings.TrimPrefix(origin("f", d.Line), "f:"))
+			}
+			for _, p := range problems {
+				found = append(found, p.String())
+			}
+			if diff := cmp.Diff(tc.policies, got); diff != "" {
+				t.Errorf("policies (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.problems, found); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
