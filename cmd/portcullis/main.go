@@ -22,6 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/contexts"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/host"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/policy"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/serve"
@@ -57,7 +58,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	}
 	return cli.Group(root,
 		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(), review.NewCommand(),
-		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(),
+		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(), policy.NewCommand(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),
 		cluster.NewCommand(), certs.NewCommand(), host.NewCommand(), cli.NewVersionCommand(),
