@@ -53,7 +53,8 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	}
 	verdict, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
 	if err != nil {
-		return review.Fail(review.FailureHandler, "%w", err)
+		result = review.Fail(review.FailureHandler, "%w", err)
 	}
-	return review.Result{Verdict: verdict}
+	result.Verdict = verdict
+	return result
 }

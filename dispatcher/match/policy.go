@@ -24,7 +24,8 @@ type Policy interface {
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
-	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore. ctx bounds look-ups and the evaluation.
+	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore, beside a response
+	// with the warnings and audit annotations of that which did not fail. ctx bounds look-ups and the evaluation.
 	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error)
 }
 

@@ -84,16 +84,6 @@ func contentOf(o runtime.Object) any {
 	return nil
 }
 
-// name is the name of the object, or the beginning of a name that is yet to be generated; empty if neither is known.
-func (in *input) name() string {
-	if u, ok := in.versioned.VersionedObject.(*unstructured.Unstructured); ok && u.GetName() == "" {
-		return u.GetGenerateName()
-	} else if ok {
-		return u.GetName()
-	}
-	return ""
-}
-
 // request is the variable request, with a resource: in the version that a policy takes or, for matchConditions, in the version that the client asked for.
 func (in *input) request(resource schema.GroupVersionResource) (any, error) {
 	if known, ok := in.requests[resource]; ok {
@@ -117,15 +107,16 @@ type activation struct {
 	variables         any
 	spent             int64 // on variables, by the expression that is being evaluated
 	remaining         int64 // of the budget
+	authorizes        bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 }
 
 // activate begins an evaluation.
-func (d *Definition) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, budget int64) (*activation, error) {
+func (d *Definition) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, budget int64, authorizes bool) (*activation, error) {
 	request, err := in.request(resource)
 	if err != nil {
 		return nil, err
 	}
-	a := &activation{input: in, requestValue: request, remaining: budget}
+	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes}
 	if len(d.variables) > 0 {
 		a.variables = d.lazyVariables(ctx, a)
 	}
@@ -171,9 +162,9 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	case cel.NamespaceVarName:
 		return a.namespace, true
 	case cel.AuthorizerVarName:
-		return a.authorizer, a.authorizer != nil
+		return a.authorizer, a.authorizes && a.authorizer != nil
 	case cel.RequestResourceAuthorizerVarName:
-		return a.requestAuthorizer, a.requestAuthorizer != nil
+		return a.requestAuthorizer, a.authorizes && a.requestAuthorizer != nil
 	case cel.VariableVarName:
 		return a.variables, true
 	}

@@ -130,10 +130,10 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for all of its
 // bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
-	r := &verdict{policy: v.policy, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore, name: a.Name()}
+	r := &verdict{policy: v.policy, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
-		return r.response(a)
+		return r.response(ctx, a)
 	}
 	var judged *decisions
 	for i := range v.bindings {
@@ -151,14 +151,11 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 				r.misconfigured("binding", b, fmt.Errorf("failed to convert object version: %w", err))
 				continue
 			}
-			if r.name == "" {
-				r.name = in.name()
-			}
 			judged = v.validate(ctx, in)
 		}
 		r.count(b, judged)
 	}
-	return r.response(a)
+	return r.response(ctx, a)
 }
 
 // decision is the result of one validation: allowed, denied or failed.
@@ -198,7 +195,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	} else if !matches {
 		return &decisions{}
 	}
-	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget)
+	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget, true)
 	if err != nil {
 		return failed(err)
 	}
@@ -226,7 +223,7 @@ func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
 	if len(v.conditions) == 0 {
 		return true, nil
 	}
-	a, err := v.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions)
+	a, err := v.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
 	if err != nil {
 		return false, err
 	}
@@ -248,10 +245,10 @@ func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
 	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
 }
 
-// explain sets the messages and reasons of denials. kube-apiserver evaluates the messageExpressions of validations that hold, too, and fails all if
-// these spend the budget (docs/deviations.md).
+// explain sets the messages and reasons of denials. All validations fail if the messageExpressions spend the budget. kube-apiserver evaluates the
+// messageExpressions of validations that hold, too (docs/deviations.md).
 func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
-	a, err := v.activate(ctx, in, in.seen, budget)
+	a, err := v.activate(ctx, in, in.seen, budget, false)
 	if err != nil { // the validations were evaluated a moment ago
 		a = &activation{input: in}
 	}
@@ -265,10 +262,19 @@ func (v *Validating) explain(ctx context.Context, in *input, budget int64, all [
 		}
 		computed, err := a.message(ctx, &v.messages[i])
 		if err != nil {
-			*d = decision{failed: true, message: fmt.Sprintf("failed messageExpression: %s", err)}
-			continue
+			fail(all, fmt.Sprintf("failed messageExpression: %s", err))
+			return
 		}
 		d.message = cmp.Or(computed, strings.TrimSpace(validation.Message), "failed expression: "+strings.TrimSpace(validation.Expression))
+	}
+}
+
+// fail makes failures of all validations that have not failed.
+func fail(all []decision, message string) {
+	for i := range all {
+		if !all[i].failed {
+			all[i] = decision{failed: true, message: message}
+		}
 	}
 }
 
@@ -299,7 +305,7 @@ func (v *Validating) annotate(ctx context.Context, in *input, out *decisions) {
 	if len(v.annotations) == 0 {
 		return
 	}
-	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget)
+	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget, false)
 	for i := range v.annotations {
 		if err != nil {
 			*out = *failed(err)

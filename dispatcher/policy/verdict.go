@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -37,8 +39,7 @@ const maxAuditValue = 10 << 10
 // verdict collects the decisions of a policy about one request.
 type verdict struct {
 	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
-	ignores  bool   // failures do not refuse the request
-	name     string // of the object, as far as it is known
+	ignores  bool // failures do not refuse the request
 	denials  []denial
 	failure  error // the first that was ignored
 	warnings []string
@@ -124,15 +125,13 @@ func (r *verdict) publish(key, value string) {
 }
 
 // response is the verdict. An ignored failure is one only if nothing denies.
-func (r *verdict) response(a *match.Attributes) (*admissionv1.AdmissionResponse, error) {
-	if len(r.denials) == 0 && r.failure != nil {
-		return nil, r.failure
-	}
+func (r *verdict) response(ctx context.Context, a *match.Attributes) (*admissionv1.AdmissionResponse, error) {
 	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
 	if !v.GetAllowed() {
-		v.Status = r.status(a)
+		v.Status = r.status(ctx, a)
+		return v, nil
 	}
-	return v, nil
+	return v, r.failure
 }
 
 func (r *verdict) annotations() map[string]string {
@@ -153,7 +152,7 @@ func (r *verdict) annotations() map[string]string {
 
 // status has all denials, and code, reason and details of the first (NewForbidden of k8s.io/apiserver/pkg/admission). kube-apiserver has the first
 // denial alone.
-func (r *verdict) status(a *match.Attributes) *admissionv1.Status {
+func (r *verdict) status(ctx context.Context, a *match.Attributes) *admissionv1.Status {
 	reason := cmp.Or(r.denials[0].reason, metav1.StatusReasonInvalid)
 	texts, causes := make([]string, 0, len(r.denials)), make([]*admissionv1.StatusCause, 0, len(r.denials))
 	for i, d := range r.denials {
@@ -167,7 +166,27 @@ func (r *verdict) status(a *match.Attributes) *admissionv1.Status {
 	resource := a.Requested().Resource
 	return &admissionv1.Status{
 		Status: metav1.StatusFailure, Code: codeOf(reason), Reason: string(reason), Message: strings.Join(texts, "; "),
-		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: cmp.Or(r.name, "Unknown"), Causes: causes},
+		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: nameOf(ctx, a), Causes: causes},
+	}
+}
+
+// nameOf is the name of the object, or the beginning of a name that is yet to be generated (extractResourceName of k8s.io/apiserver/pkg/admission).
+func nameOf(ctx context.Context, a *match.Attributes) string {
+	const unknown, nameless = "Unknown", "Unknown/errorGettingName" // nameless: the options of a CONNECT have no metadata
+	if name := a.Name(); name != "" {
+		return name
+	}
+	versioned, err := a.Versioned(ctx, nil)
+	if err != nil {
+		return unknown
+	}
+	switch u, ok := versioned.VersionedObject.(*unstructured.Unstructured); {
+	case !ok:
+		return unknown
+	case u.Object["metadata"] == nil:
+		return nameless
+	default:
+		return cmp.Or(u.GetName(), u.GetGenerateName(), unknown)
 	}
 }
 
