@@ -114,7 +114,7 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 }
 
 func (r *verdict) publish(key, value string) {
-	value = value[:min(len(value), maxAuditValue)]
+	value = strings.ToValidUTF8(value[:min(len(value), maxAuditValue)], "") // in whole characters
 	if slices.Contains(r.values[key], value) {
 		return
 	}

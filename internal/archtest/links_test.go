@@ -22,6 +22,7 @@ func kubernetesTests() []string {
 		"conversion/builtin",                  // itself
 		"dispatcher",                          // internal/oracle and conversion/builtin
 		"dispatcher/match",                    // internal/oracle
+		"dispatcher/policy",                   // internal/oracle
 		"internal/cluster",                    // conversion/builtin
 		"internal/cluster/registration",       // the validation of entries by the API server
 		"internal/config",                     // all that the API server does with a document

@@ -30,7 +30,7 @@ import (
 )
 
 // newChain makes both plugins as kube-apiserver makes them, with an API that holds the objects of the options.
-func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error) {
+func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, *wiring, error) {
 	client := fake.NewSimpleClientset(stored(o, hooks)...)
 	w := &wiring{client: client, informers: informers.NewSharedInformerFactory(client, 0), authorizer: o.Authorizer}
 	plugins := admission.NewPlugins()
@@ -38,7 +38,7 @@ func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error
 	validating.Register(plugins)
 	chain, err := plugins.NewFromPlugins(pluginNames(), noConfiguration{}, w, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stop := make(chan struct{})
 	w.informers.Start(stop)
@@ -48,10 +48,10 @@ func newChain(t testing.TB, o Options, hooks *hooks) (admission.Interface, error
 	})
 	for informer, ok := range w.informers.WaitForCacheSync(stop) {
 		if !ok {
-			return nil, fmt.Errorf("the informer for %v did not sync", informer)
+			return nil, nil, fmt.Errorf("the informer for %v did not sync", informer)
 		}
 	}
-	return chain, nil
+	return chain, w, nil
 }
 
 // stored has the objects in the API server's storage.

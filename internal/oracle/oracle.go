@@ -69,6 +69,7 @@ var silence = sync.OnceFunc(func() {
 // Oracle is an API server's webhook admission.
 type Oracle struct {
 	chain   admission.Interface
+	wiring  *wiring
 	objects admission.ObjectInterfaces
 	custom  bool
 	hooks   *hooks
@@ -81,7 +82,7 @@ func New(t testing.TB, o Options) *Oracle {
 	t.Helper()
 	silence()
 	hooks := newHooks(t, o)
-	chain, err := newChain(t, o, hooks)
+	chain, wiring, err := newChain(t, o, hooks)
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
@@ -89,7 +90,7 @@ func New(t testing.TB, o Options) *Oracle {
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
-	return &Oracle{chain: chain, objects: objects, custom: o.Custom, hooks: hooks}
+	return &Oracle{chain: chain, wiring: wiring, objects: objects, custom: o.Custom, hooks: hooks}
 }
 
 // Run admits one request through the hooks of a stage: STAGE_MUTATE with Kubernetes' reinvocation, or STAGE_VALIDATE.
