@@ -257,3 +257,19 @@ validations: [{expression: object.spec.nodeName == 'a', message: not there}]
 		t.Error("the policy is in force in a cluster that it does not name")
 	}
 }
+
+func TestValuesOfParametersAreLiteralsOfCEL(t *testing.T) {
+	e := expand(t, `
+resources: [pods]
+parameters:
+- {name: a, default: [1, 1.5, -2]}
+- {name: b, default: "\"\n\\ü\x01"}
+- {name: c, default: [true]}
+- {name: d, default: 3}
+validations: [{expression: parameters.d > 2, message: m}]
+`, "")
+	const want = `{"a": dyn([1e+00, 1.5e+00, -2e+00]), "b": dyn("\"\n\\ü\x01"), "c": dyn([true]), "d": dyn(3)}`
+	if got := e.Policy.Spec.Variables[0].Expression; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
