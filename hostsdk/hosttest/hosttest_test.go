@@ -304,6 +304,7 @@ func TestFaultsOfATableAreFound(t *testing.T) {
 func TestPatchesAreApplied(t *testing.T) {
 	for name, tt := range map[string]struct{ object, patch, want string }{
 		"add":       {`{"a":[1,3],"n":9007199254740993}`, `[{"op":"add","path":"/a/1","value":2},{"op":"add","path":"/a/-","value":4},{"op":"add","path":"/x~1y~0","value":"<"}]`, `{"a":[1,2,3,4],"n":9007199254740993,"x/y~":"<"}`},
+		"escape":    {`{"~1":1,"/":2}`, `[{"op":"replace","path":"/~01","value":3}]`, `{"/":2,"~1":3}`},
 		"remove":    {`{"a":[1,{"b":2,"c":3}]}`, `[{"op":"remove","path":"/a/1/b"},{"op":"remove","path":"/a/0"}]`, `{"a":[{"c":3}]}`},
 		"replace":   {`{"a":[1,2],"b":null}`, `[{"op":"replace","path":"/a/0","value":{}},{"op":"replace","path":"/b","value":false}]`, `{"a":[{},2],"b":false}`},
 		"move":      {`{"a":[1,2,3]}`, `[{"op":"move","from":"/a/0","path":"/a/2"},{"op":"move","from":"/a","path":"/b"}]`, `{"b":[2,3,1]}`},

@@ -355,6 +355,8 @@ func TestFunctionsOfOperations(t *testing.T) {
 		"lacks an object":   {validator.Handle, noObject, ""},
 		"lacks the old one": {validator.Handle, noOld, ""},
 		"without functions": {kube.Validator[corev1.Pod]{}.Handle, hosttest.Create(after), "allowed"},
+		"only updates":      {kube.Validator[corev1.Pod]{Update: update}.Handle, hosttest.Create(after), "allowed"},
+		"only creates":      {kube.Validator[corev1.Pod]{Create: create}.Handle, hosttest.Update(before, after), "allowed"},
 		"mutates":           {mutator.Handle, hosttest.Create(after), "[CREATE after]"},
 		"mutates again":     {mutator.Handle, hosttest.Update(before, after), "[UPDATE before after]"},
 		"mutates no more":   {mutator.Handle, hosttest.Delete(before), "allowed"},
