@@ -28,7 +28,7 @@ func (l *laboratory) explain(c experiment, j *judgement) {
 	}
 }
 
-// withNeededMessages are the policies without the messageExpressions of validations that hold for the request.
+// withNeededMessages are the policies with the messageExpressions of validations that are false for the request.
 func (l *laboratory) withNeededMessages(c experiment, by asked) (all []validating.PolicyHook) {
 	l.Helper()
 	for i, p := range c.policies {
@@ -40,11 +40,13 @@ func (l *laboratory) withNeededMessages(c experiment, by asked) (all []validatin
 		if err != nil {
 			l.Fatal(err)
 		}
-		failed := make([]bool, len(p.Spec.Validations))
+		needed := make([]bool, len(p.Spec.Validations))
 		for _, raw := range j.Failures {
-			failed[failuresIn(l, raw)[0].ExpressionIndex] = true
+			if f := failuresIn(l, raw)[0]; !strings.HasPrefix(f.Message, "expression '") && !strings.HasPrefix(f.Message, "compilation error: ") {
+				needed[f.ExpressionIndex] = true
+			}
 		}
-		all = append(all, c.withMessages(i, failed))
+		all = append(all, c.withMessages(i, needed))
 	}
 	return all
 }

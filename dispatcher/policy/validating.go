@@ -246,7 +246,7 @@ func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
 }
 
 // explain sets the messages and reasons of denials. All validations fail if the messageExpressions spend the budget. kube-apiserver evaluates the
-// messageExpressions of validations that hold, too (docs/deviations.md).
+// messageExpressions of validations that hold or have failed, too (docs/deviations.md).
 func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
 	a, err := v.activate(ctx, in, in.seen, budget, false)
 	if err != nil { // the validations were evaluated a moment ago

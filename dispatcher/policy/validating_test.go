@@ -64,6 +64,27 @@ func TestPoliciesJudgeAsKubernetesDoes(t *testing.T) {
 	spends.Validations = append(spends.Validations, check("false", ""), check("false", "string("+threeQuarters+")"))
 	frugal := *spends.DeepCopy()
 	frugal.Validations[0].MessageExpression, frugal.Validations[14].MessageExpression = frugal.Validations[14].MessageExpression, ""
+	failing := *spends.DeepCopy()
+	failing.Validations[13] = check("object.missing == 1", failing.Validations[14].MessageExpression)
+	failing.Validations[14].MessageExpression = ""
+	annotated := func(n int) (spec admissionregistrationv1.ValidatingAdmissionPolicySpec) {
+		spec.Variables = spends.Variables
+		for i := range n {
+			spec.AuditAnnotations = append(spec.AuditAnnotations, admissionregistrationv1.AuditAnnotation{
+				Key: fmt.Sprintf("k%d", i), ValueExpression: "string(" + threeQuarters + ")",
+			})
+		}
+		return spec
+	}
+	read := admissionregistrationv1.ValidatingAdmissionPolicySpec{Variables: spends.Variables[:1:1], Validations: []admissionregistrationv1.Validation{check("true", "")}}
+	for i := range 14 {
+		name := fmt.Sprintf("v%d", i)
+		read.Variables = append(read.Variables, admissionregistrationv1.Variable{Name: name, Expression: threeQuarters})
+		read.Validations[0].Expression += " && variables." + name
+	}
+	older := createWidget(named)
+	older.Kind.Version, older.Resource.Version = "v1beta1", "v1beta1"
+	older.Object = written(map[string]any{"metadata": named}, endpoint{"example.com", "v1beta1", "Widget", "widgets", "", false, ""})
 	for name, c := range map[string]struct {
 		spec    admissionregistrationv1.ValidatingAdmissionPolicySpec
 		actions [][]admissionregistrationv1.ValidationAction
@@ -116,6 +137,29 @@ func TestPoliciesJudgeAsKubernetesDoes(t *testing.T) {
 		"messages of validations that hold are free": {
 			spec: frugal, actions: [][]admissionregistrationv1.ValidationAction{{audit}}, want: "[{failed expression: false p b0 13 [Audit]} {failed expression: false p b0 14 [Audit]}]",
 			events: "P2: a message that is not needed",
+		},
+		"messages of validations that fail are free": {
+			spec: failing, actions: [][]admissionregistrationv1.ValidationAction{{audit}}, want: "no such key: missing p b0 13 [Audit]} {failed expression: false p b0 14 [Audit]}]",
+			events: "P2: a message that is not needed",
+		},
+		"audit annotations have the budget of validations": {
+			spec: annotated(13), actions: [][]admissionregistrationv1.ValidationAction{{audit}}, want: "p.k12:true",
+		},
+		"audit annotations that spend their budget": {
+			spec: annotated(14), actions: [][]admissionregistrationv1.ValidationAction{{deny}}, want: "denied request: validation failed due to running out of cost budget",
+		},
+		"variables cost": {
+			spec: read, actions: [][]admissionregistrationv1.ValidationAction{{deny}}, want: "denied request: validation failed due to running out of cost budget",
+		},
+		"conditions see the version of the request, validations the version of the rules": {
+			spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"example.com"}, []string{"v1"}, []string{"widgets"}, "*")},
+				},
+				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `request.resource.version == "v1beta1"`}},
+				Validations:     []admissionregistrationv1.Validation{check(`request.resource.version == "v1beta1"`, `request.resource.version`)},
+			},
+			actions: [][]admissionregistrationv1.ValidationAction{{deny}}, request: older, want: "denied request: v1",
 		},
 		"bindings that lead to the same": {
 			spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
