@@ -21,6 +21,9 @@ var ErrUndecodable = errors.New("received undecodable patch in webhook response"
 // (SEMANTICS C21). Errors that match it have the text of their cause alone.
 var ErrInapplicable = errors.New("conversion: patch does not apply")
 
+// ErrTestFailed means that a test operation of a patch found another value. It is an ErrInapplicable.
+var ErrTestFailed = errors.New("test failed")
+
 // inapplicableError is an ErrInapplicable.
 type inapplicableError struct{ error }
 

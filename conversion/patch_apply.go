@@ -193,7 +193,7 @@ func (p *patcher) doTest(o *operation) error {
 	if v == nil && o.value == nil || p.equal(v, o.node()) {
 		return nil
 	}
-	return fmt.Errorf("testing value %s failed: test failed", path)
+	return fmt.Errorf("testing value %s failed: %w", path, ErrTestFailed)
 }
 
 // doCopy takes a member that is not there for null.

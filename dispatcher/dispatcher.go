@@ -198,6 +198,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 	x.changeRates = d.speculator.ratesOf(snapshot)
 	options.Speculate = d.speculator.speculate(x.changeRates, r.Admission.GetCluster())
 	options.Codec = x.phases().Traced(d.options.Codec(allowance{&x.lookups, r.Reservation}))
+	x.reviewContext.codec = options.Codec
 	x.machine = chain.NewMutate(options)
 	return x
 }

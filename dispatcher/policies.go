@@ -29,7 +29,11 @@ var _ review.Backend = policies{}
 // Start implements [review.Backend]. Each call has ended when it returns.
 func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
 	if p.reviewContext.policyLimits == nil {
-		p.reviewContext.policyLimits = policy.WithInputs(match.WithCost(p.reviewContext.lookups, MaxPolicyCost))
+		limits := policy.WithInputs(match.WithCost(p.reviewContext.lookups, MaxPolicyCost))
+		if codec := p.reviewContext.codec; codec != nil {
+			limits = policy.WithCodec(limits, codec)
+		}
+		p.reviewContext.policyLimits = limits
 	}
 	for i := range set.Calls {
 		done(i, p.judge(p.reviewContext.policyLimits, &set.Calls[i]))

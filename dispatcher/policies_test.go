@@ -26,6 +26,10 @@ type testPolicy struct {
 
 func (p testPolicy) ID() string { return "ValidatingAdmissionPolicy/" + p.name }
 
+func (testPolicy) Reinvocation() admissionregistrationv1.ReinvocationPolicyType {
+	return admissionregistrationv1.NeverReinvocationPolicy
+}
+
 func (testPolicy) Stage() admissionv1.Stage { return validate }
 
 func (testPolicy) Constraints() *admissionregistrationv1.MatchResources {

@@ -31,6 +31,8 @@ type reviewContext struct {
 	unmatched map[*match.Hook]error
 	// policyLimits bounds the evaluation of policies by time and cost; nil before the first.
 	policyLimits context.Context //nolint:containedctx // as lookups
+	// codec applies the patches of mutating policies; nil in validating reviews.
+	codec chain.Codec
 }
 
 var _ chain.Subject = (*reviewContext)(nil)

@@ -22,9 +22,13 @@ func (r *reinvocation) objectChanged() {
 	r.upToDate = r.upToDate[:0]
 }
 
-// hookCalled records a call after its own change was recorded, so that only a later change marks the hook.
+// hookCalled records a call after its own change was recorded, so that only a later change marks the hook. A policy is marked by any change.
 func (r *reinvocation) hookCalled(h *match.Hook) {
-	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
+	switch {
+	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
+	case h.Policy != nil: // its own change is enough (dispatchInvocations of kube-apiserver's mutating policies)
+		r.toReinvoke = append(r.toReinvoke, h)
+	default:
 		r.upToDate = append(r.upToDate, h)
 	}
 }

@@ -19,6 +19,8 @@ type Policy interface {
 	ID() string
 	// Stage is STAGE_MUTATE or STAGE_VALIDATE.
 	Stage() admissionv1.Stage
+	// Reinvocation is spec.reinvocationPolicy of a policy of STAGE_MUTATE, and Never of others.
+	Reinvocation() admissionregistrationv1.ReinvocationPolicyType
 	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
 	Constraints() *admissionregistrationv1.MatchResources
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
@@ -41,7 +43,8 @@ func (o Object) policies() int {
 func webhookOf(p Policy) webhook {
 	constraints, failure, none := p.Constraints(), p.FailurePolicy(), admissionregistrationv1.SideEffectClassNone
 	_, name, _ := strings.Cut(p.ID(), "/")
-	w := webhook{stage: p.Stage(), ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
+	reinvocation := p.Reinvocation()
+	w := webhook{stage: p.Stage(), reinvocation: &reinvocation, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name: name, FailurePolicy: &failure, SideEffects: &none, MatchPolicy: constraints.MatchPolicy,
 		NamespaceSelector: constraints.NamespaceSelector, ObjectSelector: constraints.ObjectSelector,
 	}}
@@ -82,6 +85,14 @@ func (a *Attributes) Seen(as *conversion.ResourceKind) conversion.ResourceKind {
 
 // Name is the name of the object in the request; empty if the API server has yet to generate it.
 func (a *Attributes) Name() string { return a.req.GetName() }
+
+// Book books n bytes for objects that a policy makes, until release is called.
+func (a *Attributes) Book(n int64) (release func(), err error) {
+	if err := a.memory.Grow(n); err != nil {
+		return nil, err //nolint:wrapcheck // a status
+	}
+	return func() { a.memory.Shrink(n) }, nil
+}
 
 // Cluster has the facts about the cluster of the request.
 func (a *Attributes) Cluster() Cluster { return a.cluster }

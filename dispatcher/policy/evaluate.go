@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/google/cel-go/common/types"
@@ -12,8 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/lazy"
 	"k8s.io/apiserver/pkg/cel/library"
@@ -42,7 +46,39 @@ type inputKey struct {
 
 // WithInputs returns a context for the policies of one review, in one goroutine. They share the variables that are made of the request.
 func WithInputs(ctx context.Context) context.Context {
-	return context.WithValue(ctx, inputsKey{}, map[inputKey]*input{})
+	return context.WithValue(context.WithValue(ctx, inputsKey{}, map[inputKey]*input{}), invocationsKey{}, map[*Mutating]*invocations{})
+}
+
+// invocationsKey is the key of the invocations of a review, in a context.
+type invocationsKey struct{}
+
+// invocations are the bindings for which a policy has been evaluated. When it is evaluated once more, these alone count: kube-apiserver reinvokes
+// what it has invoked (policyReinvokeContext of its mutating plugin).
+type invocations struct {
+	begun map[*mutatingBinding]bool
+	again bool
+}
+
+// invocationsOf begins the evaluation of a policy for a review.
+func invocationsOf(ctx context.Context, m *Mutating) *invocations {
+	all, _ := ctx.Value(invocationsKey{}).(map[*Mutating]*invocations)
+	if known := all[m]; known != nil {
+		known.again = true
+		return known
+	}
+	made := &invocations{begun: map[*mutatingBinding]bool{}}
+	if all != nil {
+		all[m] = made
+	}
+	return made
+}
+
+// begin reports whether the policy counts for a binding.
+func (i *invocations) begin(b *mutatingBinding) bool {
+	if !i.again {
+		i.begun[b] = true
+	}
+	return i.begun[b]
 }
 
 // inputOf returns the request in the version that a policy takes.
@@ -54,6 +90,7 @@ func inputOf(ctx context.Context, a *match.Attributes, as *conversion.ResourceKi
 	}
 	made, err := newInput(ctx, a, as)
 	if err == nil && shared != nil {
+		maps.DeleteFunc(shared, func(k inputKey, _ *input) bool { return k.attributes != a }) // the object of before a change is not needed again
 		shared[key] = made
 	}
 	return made, err
@@ -74,6 +111,18 @@ func newInput(ctx context.Context, a *match.Attributes, as *conversion.ResourceK
 		in.requestAuthorizer = library.NewResourceAuthorizerVal(versioned.GetUserInfo(), authorizer, versioned)
 	}
 	return in, nil
+}
+
+// with is the request with another object, in the same version.
+func (in *input) with(object []byte) (*input, error) {
+	var content map[string]any
+	if err := utiljson.Unmarshal(object, &content); err != nil {
+		return nil, fmt.Errorf("the changed object is not JSON: %w", err)
+	}
+	versioned, changed := *in.versioned, *in
+	versioned.VersionedObject = &unstructured.Unstructured{Object: content}
+	changed.versioned, changed.object = &versioned, content
+	return &changed, nil
 }
 
 // contentOf is an object as CEL takes it; nil without one.
@@ -111,23 +160,24 @@ type activation struct {
 }
 
 // activate begins an evaluation.
-func (d *Definition) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, budget int64, authorizes bool) (*activation, error) {
+func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, budget int64, authorizes bool) (*activation, error) {
 	request, err := in.request(resource)
 	if err != nil {
 		return nil, err
 	}
 	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes}
-	if len(d.variables) > 0 {
-		a.variables = d.lazyVariables(ctx, a)
+	if len(p.variables) > 0 {
+		a.variables = p.lazyVariables(ctx, a)
 	}
 	return a, nil
 }
 
 // lazyVariables are the variables of a policy, each evaluated when it is first read (CompositionContext of k8s.io/apiserver's plugin/cel).
-func (d *Definition) lazyVariables(ctx context.Context, a *activation) *lazy.MapValue {
+func (p *compiled) lazyVariables(ctx context.Context, a *activation) *lazy.MapValue {
 	all := lazy.NewMapValue(types.NewObjectType("kubernetes.variables"))
-	for i := range d.variables {
-		name, x := d.policy.Spec.Variables[i].Name, &d.variables[i]
+	for i := range p.variables {
+		x := &p.variables[i]
+		name := x.name
 		all.Append(name, func(*lazy.MapValue) ref.Val {
 			if x.Error != nil {
 				return types.NewErr("composited variable %q fails to compile: %v", name, x.Error)
@@ -215,6 +265,33 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 		}, nil
 	}
 	return value, nil, nil
+}
+
+// matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does.
+func (p *compiled) matches(ctx context.Context, in *input) (bool, error) {
+	if len(p.conditions) == 0 {
+		return true, nil
+	}
+	a, err := p.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
+	if err != nil {
+		return false, err
+	}
+	values, errs := make([]any, len(p.conditions)), []error(nil)
+	for i := range p.conditions {
+		value, failure, err := a.evaluate(ctx, &p.conditions[i])
+		if err != nil {
+			return false, err
+		}
+		if values[i] = value; failure != nil {
+			errs = append(errs, failure)
+		}
+	}
+	for _, value := range values {
+		if value == types.False {
+			return false, nil
+		}
+	}
+	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
 }
 
 func (a *activation) spend(ctx context.Context, cost int64) error {

@@ -1,15 +1,16 @@
-// Package policy judges the policies of Kubernetes (ValidatingAdmissionPolicy) in this process: a review needs no host for them, no call and no
-// encoding. A compiler compiles a definition once; with its bindings it is a [match.Policy], one hook of a snapshot.
+// Package policy judges the policies of Kubernetes (ValidatingAdmissionPolicy and MutatingAdmissionPolicy) in this process: a review needs no host for
+// them, no call and no encoding. A compiler compiles a definition once; with its bindings it is a [match.Policy], one hook of a snapshot.
 //
 // Expressions are compiled by the code of kube-apiserver (k8s.io/apiserver/pkg/admission/plugin/cel), with the bounds of [match.BoundCalls] around each
-// call. The package selects the bindings that count, and folds the results of their expressions into a verdict. The validating plugin of kube-apiserver
-// is the specification, and the tests ask it.
+// call. The package selects the bindings that count, and folds the results of their expressions into a verdict. The plugins of kube-apiserver are the
+// specification, and the tests ask them.
 package policy
 
 import (
 	"sync"
 
 	celgo "github.com/google/cel-go/cel"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -33,6 +34,48 @@ func NewCompiler() *Compiler { return &Compiler{} }
 // compile compiles an expression whose result has any of the types. mu is held.
 func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
 	return c.compiler.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
+}
+
+// compiled are the parts that policies of both kinds have. It is immutable.
+type compiled struct {
+	variables  []variable
+	conditions []cel.CompilationResult
+	err        error // the policy cannot be compiled at all
+}
+
+// variable is a variable of a policy.
+type variable struct {
+	cel.CompilationResult
+
+	name string
+}
+
+// begin compiles the parts that policies of both kinds have. mu is held.
+func (c *Compiler) begin(
+	variables []admissionregistrationv1.Variable, conditions []admissionregistrationv1.MatchCondition, d cel.OptionalVariableDeclarations,
+) (p compiled) {
+	if c.compiler == nil {
+		base, err := environments()
+		if err != nil {
+			return compiled{err: err}
+		}
+		c.compiler = cel.NewCompiler(base)
+	}
+	for _, v := range variables {
+		p.variables = append(p.variables, variable{c.compile(v.Expression, d, celgo.AnyType, celgo.DynType), v.Name})
+	}
+	for _, condition := range conditions {
+		p.conditions = append(p.conditions, c.compile(condition.Expression, d, p.types(celgo.BoolType)...))
+	}
+	return p
+}
+
+// types are the types of an expression, which is checked when it is evaluated if there are variables: their types are not known here.
+func (p *compiled) types(known ...*celgo.Type) []*celgo.Type {
+	if len(p.variables) > 0 {
+		return []*celgo.Type{celgo.AnyType}
+	}
+	return known
 }
 
 // environments are the environments of kube-apiserver's policies (getCompositionEnvTemplateWithStrictCost), with bounds of calls.

@@ -12,7 +12,6 @@ import (
 	celtypes "github.com/google/cel-go/common/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
@@ -27,13 +26,12 @@ const ValidatingKind = "ValidatingAdmissionPolicy"
 
 // Definition is a compiled ValidatingAdmissionPolicy. It is immutable.
 type Definition struct {
+	compiled
+
 	policy      *admissionregistrationv1.ValidatingAdmissionPolicy
-	variables   []cel.CompilationResult
-	conditions  []cel.CompilationResult
 	validations []cel.CompilationResult
 	messages    []cel.CompilationResult // by validation; the zero result without a messageExpression
 	annotations []cel.CompilationResult
-	err         error // the policy cannot be compiled at all
 }
 
 // Compile compiles a policy that is valid and has its defaults. It keeps the policy, which must not change afterwards. An expression that does not
@@ -42,32 +40,20 @@ func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-	if c.compiler == nil {
-		base, err := environments()
-		if err != nil {
-			return &Definition{policy: p, err: err}
-		}
-		c.compiler = cel.NewCompiler(base)
+	d := &Definition{
+		compiled: c.begin(p.Spec.Variables, p.Spec.MatchConditions, declared), policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations)),
 	}
-	d := &Definition{policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
-	for _, variable := range p.Spec.Variables {
-		d.variables = append(d.variables, c.compile(variable.Expression, declared, celgo.AnyType, celgo.DynType))
-	}
-	conditionTypes, messageTypes, valueTypes := []*celgo.Type{celgo.BoolType}, []*celgo.Type{celgo.StringType}, []*celgo.Type{celgo.StringType, celgo.NullType}
-	if len(d.variables) > 0 { // their types are not known here
-		conditionTypes, messageTypes, valueTypes = []*celgo.Type{celgo.AnyType}, []*celgo.Type{celgo.AnyType}, []*celgo.Type{celgo.AnyType}
-	}
-	for _, condition := range p.Spec.MatchConditions {
-		d.conditions = append(d.conditions, c.compile(condition.Expression, declared, conditionTypes...))
+	if d.err != nil {
+		return d
 	}
 	for i, validation := range p.Spec.Validations {
-		d.validations = append(d.validations, c.compile(validation.Expression, declared, conditionTypes...))
+		d.validations = append(d.validations, c.compile(validation.Expression, declared, d.types(celgo.BoolType)...))
 		if validation.MessageExpression != "" {
-			d.messages[i] = c.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, messageTypes...)
+			d.messages[i] = c.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, d.types(celgo.StringType)...)
 		}
 	}
 	for _, annotation := range p.Spec.AuditAnnotations {
-		d.annotations = append(d.annotations, c.compile(annotation.ValueExpression, declared, valueTypes...))
+		d.annotations = append(d.annotations, c.compile(annotation.ValueExpression, declared, d.types(celgo.StringType, celgo.NullType)...))
 	}
 	return d
 }
@@ -99,6 +85,11 @@ func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissio
 
 // ID implements [match.Policy].
 func (v *Validating) ID() string { return ValidatingKind + "/" + v.policy.Name }
+
+// Reinvocation implements [match.Policy].
+func (v *Validating) Reinvocation() admissionregistrationv1.ReinvocationPolicyType {
+	return admissionregistrationv1.NeverReinvocationPolicy
+}
 
 // Stage implements [match.Policy].
 func (v *Validating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_VALIDATE }
@@ -216,33 +207,6 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	}
 	v.annotate(ctx, in, out)
 	return out
-}
-
-// matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does.
-func (v *Validating) matches(ctx context.Context, in *input) (bool, error) {
-	if len(v.conditions) == 0 {
-		return true, nil
-	}
-	a, err := v.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
-	if err != nil {
-		return false, err
-	}
-	values, errs := make([]any, len(v.conditions)), []error(nil)
-	for i := range v.conditions {
-		value, failure, err := a.evaluate(ctx, &v.conditions[i])
-		if err != nil {
-			return false, err
-		}
-		if values[i] = value; failure != nil {
-			errs = append(errs, failure)
-		}
-	}
-	for _, value := range values {
-		if value == celtypes.False {
-			return false, nil
-		}
-	}
-	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
 }
 
 // explain sets the messages and reasons of denials. All validations fail if the messageExpressions spend the budget. kube-apiserver evaluates the

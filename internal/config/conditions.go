@@ -34,7 +34,7 @@ func (d *document) conditions(o *Object) (ok bool) {
 	if cost.Conditions == 0 {
 		return true
 	}
-	if o.Policy != nil {
+	if o.isPolicy() {
 		return d.compilePolicy(o)
 	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true

@@ -81,6 +81,11 @@ type Object struct {
 	Definition *policy.Definition
 	// Binding is a ValidatingAdmissionPolicyBinding with the defaults of its version.
 	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	// MutatingPolicy is a MutatingAdmissionPolicy with the defaults of its version, and MutatingDefinition is the same compiled.
+	MutatingPolicy     *admissionregistrationv1.MutatingAdmissionPolicy
+	MutatingDefinition *policy.MutatingDefinition
+	// MutatingBinding is a MutatingAdmissionPolicyBinding with the defaults of its version.
+	MutatingBinding *admissionregistrationv1.MutatingAdmissionPolicyBinding
 	// Route is a HookRoute.
 	Route *kinds.HookRoute
 	// Cluster is a Cluster.
@@ -194,6 +199,10 @@ func (o *Object) Content() any {
 		return o.Policy
 	case o.Binding != nil:
 		return o.Binding
+	case o.MutatingPolicy != nil:
+		return o.MutatingPolicy
+	case o.MutatingBinding != nil:
+		return o.MutatingBinding
 	}
 	return o.Cluster
 }

@@ -101,13 +101,16 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
-	if o.Policy != nil {
-		for _, x := range expressionsOf(o.Policy) {
+	if o.isPolicy() {
+		for _, x := range o.expressions() {
 			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.text)
 		}
 	}
-	if o.Binding != nil && o.Binding.Spec.MatchResources != nil {
+	switch {
+	case o.Binding != nil:
 		c.Combinations = match.Combinations(rulesOf(o.Binding.Spec.MatchResources))
+	case o.MutatingBinding != nil:
+		c.Combinations = match.Combinations(rulesOf(o.MutatingBinding.Spec.MatchResources))
 	}
 	for _, w := range o.Webhooks() {
 		c.Conditions += len(w.MatchConditions)
@@ -132,6 +135,9 @@ func (o *Object) Webhooks() (all []Webhook) {
 	switch {
 	case o.Policy != nil:
 		all = append(all, Webhook{Name: o.Name, Rules: rulesOf(o.Policy.Spec.MatchConstraints), FailurePolicy: o.Policy.Spec.FailurePolicy})
+	case o.MutatingPolicy != nil:
+		spec := &o.MutatingPolicy.Spec
+		all = append(all, Webhook{Name: o.Name, Rules: rulesOf(spec.MatchConstraints), FailurePolicy: spec.FailurePolicy})
 	case o.Validating != nil:
 		for i := range o.Validating.Webhooks {
 			w := &o.Validating.Webhooks[i]

@@ -16,7 +16,8 @@ import (
 
 // readKinds are the kinds that are read, for messages.
 const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
-	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + " and " + validatingBindingKind + " of " +
+	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + ", " + validatingBindingKind + ", " +
+	mutatingPolicyKind + " and " + mutatingBindingKind + " of " +
 	admissionregistrationV1 + ", v1beta1 and v1alpha1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
 	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind +
 	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
@@ -55,6 +56,12 @@ func (d *document) read(h head) {
 	case admissionregistrationV1 + " " + validatingBindingKind, admissionregistrationV1beta1 + " " + validatingBindingKind,
 		admissionregistrationV1alpha1 + " " + validatingBindingKind:
 		o.Binding, ok = readThrough(d, readBinding)
+	case admissionregistrationV1 + " " + mutatingPolicyKind, admissionregistrationV1beta1 + " " + mutatingPolicyKind,
+		admissionregistrationV1alpha1 + " " + mutatingPolicyKind:
+		o.MutatingPolicy, ok = readThrough(d, readMutatingPolicy)
+	case admissionregistrationV1 + " " + mutatingBindingKind, admissionregistrationV1beta1 + " " + mutatingBindingKind,
+		admissionregistrationV1alpha1 + " " + mutatingBindingKind:
+		o.MutatingBinding, ok = readThrough(d, readMutatingBinding)
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -77,10 +84,10 @@ func (d *document) read(h head) {
 		d.fault(CodeInternal, "", err.Error())
 		return
 	}
-	if o.Policy == nil {
+	if !o.isPolicy() {
 		o.hookLines = d.hookLines(&o)
 	}
-	if o.Route != nil || o.Policy != nil || o.Binding != nil {
+	if o.Route != nil || o.isPolicy() || o.binds() != "" {
 		o.specLines = d.fieldLines(d.prefix + "spec")
 	}
 	d.objects = append(d.objects, o)
@@ -148,7 +155,8 @@ func (h head) item() head {
 	case admissionregistrationV1 + " " + validatingKind, admissionregistrationV1 + " " + mutatingKind,
 		admissionregistrationV1beta1 + " " + validatingKind, admissionregistrationV1beta1 + " " + mutatingKind,
 		admissionregistrationV1alpha1 + " " + externalHooksKind, admissionregistrationV1alpha1 + " " + kinds.InitializersKind,
-		admissionregistrationV1 + " " + validatingPolicyKind, admissionregistrationV1 + " " + validatingBindingKind:
+		admissionregistrationV1 + " " + validatingPolicyKind, admissionregistrationV1 + " " + validatingBindingKind,
+		admissionregistrationV1 + " " + mutatingPolicyKind, admissionregistrationV1 + " " + mutatingBindingKind:
 		if kind != h.Kind {
 			return head{APIVersion: h.APIVersion, Kind: kind}
 		}
@@ -164,7 +172,7 @@ func unread(h head) string {
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
 	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
-	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind}
+	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind, mutatingPolicyKind, mutatingBindingKind}
 	for _, version := range []struct {
 		name  string
 		kinds []string

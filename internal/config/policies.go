@@ -20,6 +20,8 @@ import (
 const (
 	validatingPolicyKind  = policy.ValidatingKind
 	validatingBindingKind = "ValidatingAdmissionPolicyBinding"
+	mutatingPolicyKind    = policy.MutatingKind
+	mutatingBindingKind   = "MutatingAdmissionPolicyBinding"
 )
 
 // The codes of problems about how policies and bindings fit together.
@@ -37,10 +39,25 @@ func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, v Validato
 	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	setMatchResources(p.Spec.MatchConstraints)
-	if p.Spec.ParamKind != nil {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "paramKind"), "params are not read yet: write their values into the policy"))
+	return p, append(append(errs, refuseParams(p.Spec.ParamKind)...), v.Validate(p.DeepCopy())...)
+}
+
+// readMutatingPolicy is readPolicy for a MutatingAdmissionPolicy.
+func readMutatingPolicy(
+	p *admissionregistrationv1.MutatingAdmissionPolicy, v Validator,
+) (*admissionregistrationv1.MutatingAdmissionPolicy, field.ErrorList) {
+	errs := createMeta(p)
+	p.APIVersion, p.Kind = admissionregistrationV1, mutatingPolicyKind
+	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+	setMatchResources(p.Spec.MatchConstraints)
+	return p, append(append(errs, refuseParams(p.Spec.ParamKind)...), v.Validate(p.DeepCopy())...)
+}
+
+func refuseParams(kind *admissionregistrationv1.ParamKind) field.ErrorList {
+	if kind == nil {
+		return nil
 	}
-	return p, append(errs, v.Validate(p.DeepCopy())...)
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "paramKind"), "params are not read yet: write their values into the policy")}
 }
 
 // readBinding is readPolicy for a ValidatingAdmissionPolicyBinding.
@@ -49,6 +66,16 @@ func readBinding(
 ) (*admissionregistrationv1.ValidatingAdmissionPolicyBinding, field.ErrorList) {
 	errs := createMeta(b)
 	b.APIVersion, b.Kind = admissionregistrationV1, validatingBindingKind
+	setMatchResources(b.Spec.MatchResources)
+	return b, append(errs, v.Validate(b.DeepCopy())...)
+}
+
+// readMutatingBinding is readPolicy for a MutatingAdmissionPolicyBinding.
+func readMutatingBinding(
+	b *admissionregistrationv1.MutatingAdmissionPolicyBinding, v Validator,
+) (*admissionregistrationv1.MutatingAdmissionPolicyBinding, field.ErrorList) {
+	errs := createMeta(b)
+	b.APIVersion, b.Kind = admissionregistrationV1, mutatingBindingKind
 	setMatchResources(b.Spec.MatchResources)
 	return b, append(errs, v.Validate(b.DeepCopy())...)
 }
@@ -84,25 +111,55 @@ func rulesOf(m *admissionregistrationv1.MatchResources) (all []admissionregistra
 // expressionOf is an expression of a policy, and its field.
 type expressionOf struct{ field, text string }
 
-// expressionsOf returns all expressions of a policy.
-func expressionsOf(p *admissionregistrationv1.ValidatingAdmissionPolicy) (all []expressionOf) {
+// isPolicy reports whether the document is a policy.
+func (o *Object) isPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil }
+
+// binds is the name of the policy that the document puts into force; empty if it is no binding.
+func (o *Object) binds() string {
+	switch {
+	case o.Binding != nil:
+		return o.Binding.Spec.PolicyName
+	case o.MutatingBinding != nil:
+		return o.MutatingBinding.Spec.PolicyName
+	}
+	return ""
+}
+
+// expressions returns all expressions of a policy.
+func (o *Object) expressions() (all []expressionOf) {
 	add := func(text, format string, i int) {
 		if text != "" {
 			all = append(all, expressionOf{fmt.Sprintf("spec."+format, i), text})
 		}
 	}
-	for i := range p.Spec.MatchConditions {
-		add(p.Spec.MatchConditions[i].Expression, "matchConditions[%d].expression", i)
+	common := func(conditions []admissionregistrationv1.MatchCondition, variables []admissionregistrationv1.Variable) {
+		for i := range conditions {
+			add(conditions[i].Expression, "matchConditions[%d].expression", i)
+		}
+		for i := range variables {
+			add(variables[i].Expression, "variables[%d].expression", i)
+		}
 	}
-	for i := range p.Spec.Variables {
-		add(p.Spec.Variables[i].Expression, "variables[%d].expression", i)
+	if p := o.Policy; p != nil {
+		common(p.Spec.MatchConditions, p.Spec.Variables)
+		for i := range p.Spec.Validations {
+			add(p.Spec.Validations[i].Expression, "validations[%d].expression", i)
+			add(p.Spec.Validations[i].MessageExpression, "validations[%d].messageExpression", i)
+		}
+		for i := range p.Spec.AuditAnnotations {
+			add(p.Spec.AuditAnnotations[i].ValueExpression, "auditAnnotations[%d].valueExpression", i)
+		}
 	}
-	for i := range p.Spec.Validations {
-		add(p.Spec.Validations[i].Expression, "validations[%d].expression", i)
-		add(p.Spec.Validations[i].MessageExpression, "validations[%d].messageExpression", i)
-	}
-	for i := range p.Spec.AuditAnnotations {
-		add(p.Spec.AuditAnnotations[i].ValueExpression, "auditAnnotations[%d].valueExpression", i)
+	if p := o.MutatingPolicy; p != nil {
+		common(p.Spec.MatchConditions, p.Spec.Variables)
+		for i := range p.Spec.Mutations {
+			if patch := p.Spec.Mutations[i].JSONPatch; patch != nil {
+				add(patch.Expression, "mutations[%d].jsonPatch.expression", i)
+			}
+			if configuration := p.Spec.Mutations[i].ApplyConfiguration; configuration != nil {
+				add(configuration.Expression, "mutations[%d].applyConfiguration.expression", i)
+			}
+		}
 	}
 	return all
 }
@@ -110,7 +167,7 @@ func expressionsOf(p *admissionregistrationv1.ValidatingAdmissionPolicy) (all []
 // compilePolicy compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
 func (d *document) compilePolicy(o *Object) (ok bool) {
 	ok = true
-	for _, x := range expressionsOf(o.Policy) {
+	for _, x := range o.expressions() {
 		if len(x.text) > MaxExpressionBytes {
 			ok = false
 			d.fault(CodeLimit, x.field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.text)), thousands(MaxExpressionBytes)))
@@ -126,38 +183,47 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 		return false
 	}
 	begun := time.Now()
-	o.Definition = d.policies.Compile(o.Policy)
+	if o.Policy != nil {
+		o.Definition = d.policies.Compile(o.Policy)
+	} else {
+		o.MutatingDefinition = d.policies.CompileMutating(o.MutatingPolicy)
+	}
 	if d.budget != nil {
 		d.budget.spend(time.Since(begun))
 	}
 	return true
 }
 
+// policyOf is the policy that a binding puts into force.
+func (o *Object) policyOf() Key {
+	return Key{Kind: strings.TrimSuffix(o.Kind, "Binding"), Name: o.binds()}
+}
+
 // boundPolicies returns the policies that bindings put into force, and problems of policies and bindings that stand alone.
 func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
-	bindings := map[string][]*Object{}
+	bindings := map[Key][]*Object{}
 	for i := range objects {
-		if b := objects[i].Binding; b != nil {
-			bindings[b.Spec.PolicyName] = append(bindings[b.Spec.PolicyName], &objects[i])
+		if o := &objects[i]; o.binds() != "" {
+			bindings[o.policyOf()] = append(bindings[o.policyOf()], o)
 		}
 	}
 	for i := range objects {
 		o := &objects[i]
-		if o.Policy == nil {
+		if !o.isPolicy() {
 			continue
 		}
-		mine := bindings[o.Name]
-		delete(bindings, o.Name)
+		mine := bindings[o.Key]
+		delete(bindings, o.Key)
 		if len(mine) == 0 {
-			message := "no " + validatingBindingKind + " puts the policy into force: write one with spec.policyName: " + o.Name
+			message := "no " + o.Kind + "Binding puts the policy into force: write one with spec.policyName: " + o.Name
 			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", message))
 			continue
 		}
 		bound = append(bound, bind(o, mine))
 	}
-	for name, alone := range bindings {
+	for key, alone := range bindings {
 		for _, o := range alone {
-			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoPolicy, "spec.policyName", "there is no "+validatingPolicyKind+" "+name))
+			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoPolicy, "spec.policyName", "there is no "+key.Kind+" "+key.Name))
 		}
 	}
 	return bound, problems
@@ -165,11 +231,23 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 
 // bind returns a policy with its bindings. Its digest stands for all of them.
 func bind(o *Object, bindings []*Object) match.Object {
-	digest, all := sha256.New(), make([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, 0, len(bindings))
+	digest := sha256.New()
 	digest.Write([]byte(o.Digest))
+	var validating []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	var mutating []*admissionregistrationv1.MutatingAdmissionPolicyBinding
 	for _, b := range bindings {
 		digest.Write([]byte(b.Digest))
-		all = append(all, b.Binding)
+		if b.Binding != nil {
+			validating = append(validating, b.Binding)
+		} else {
+			mutating = append(mutating, b.MutatingBinding)
+		}
 	}
-	return match.Object{Source: o.Origin(), Digest: hex.EncodeToString(digest.Sum(nil)), Policy: o.Definition.Bind(all)}
+	bound := match.Object{Source: o.Origin(), Digest: hex.EncodeToString(digest.Sum(nil))}
+	if o.Definition != nil {
+		bound.Policy = o.Definition.Bind(validating)
+	} else {
+		bound.Policy = o.MutatingDefinition.Bind(mutating)
+	}
+	return bound
 }

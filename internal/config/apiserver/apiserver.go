@@ -28,6 +28,10 @@ func (Validator) Validate(configuration runtime.Object) field.ErrorList {
 		return validation.ValidateValidatingAdmissionPolicy(c)
 	case *admissionregistration.ValidatingAdmissionPolicyBinding:
 		return validation.ValidateValidatingAdmissionPolicyBinding(c)
+	case *admissionregistration.MutatingAdmissionPolicy:
+		return validation.ValidateMutatingAdmissionPolicy(c)
+	case *admissionregistration.MutatingAdmissionPolicyBinding:
+		return validation.ValidateMutatingAdmissionPolicyBinding(c)
 	}
 	return field.ErrorList{field.InternalError(nil, err)}
 }

@@ -49,7 +49,7 @@ type HookRoute struct {
 // HookRouteSpec is the route of one hook, or of all hooks of a configuration.
 type HookRouteSpec struct {
 	// Configuration is metadata.name of the ValidatingWebhookConfiguration, MutatingWebhookConfiguration or InitializerConfiguration, or
-	// ValidatingAdmissionPolicy/NAME. A policy has clusters and shadow of its route alone.
+	// ValidatingAdmissionPolicy/NAME or MutatingAdmissionPolicy/NAME. A policy has clusters and shadow of its route alone.
 	Configuration string `json:"configuration"`
 	// Hook is webhooks[].name. Empty means every hook of the configuration that no other route names.
 	Hook string `json:"hook,omitempty"`
@@ -146,7 +146,8 @@ func duration(text string) time.Duration {
 func (r *HookRoute) Validate() field.ErrorList {
 	errs := r.Metadata.validate(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
-	errs = append(errs, validateName(strings.TrimPrefix(r.Spec.Configuration, "ValidatingAdmissionPolicy/"), spec.Child("configuration"))...)
+	configuration := strings.TrimPrefix(strings.TrimPrefix(r.Spec.Configuration, "ValidatingAdmissionPolicy/"), "MutatingAdmissionPolicy/")
+	errs = append(errs, validateName(configuration, spec.Child("configuration"))...)
 	if r.Spec.Hook != "" {
 		errs = append(errs, validation.IsFullyQualifiedName(spec.Child("hook"), r.Spec.Hook)...)
 	}

@@ -1,0 +1,370 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// MutatingKind is the kind of a [Mutating].
+const MutatingKind = "MutatingAdmissionPolicy"
+
+// MutatingDefinition is a compiled MutatingAdmissionPolicy. It is immutable.
+type MutatingDefinition struct {
+	compiled
+
+	policy      *admissionregistrationv1.MutatingAdmissionPolicy
+	constraints *admissionregistrationv1.MatchResources
+	mutations   []mutation
+}
+
+// mutation is an expression whose value is a change of the object.
+type mutation struct {
+	cel.CompilationResult
+
+	patchType admissionregistrationv1.PatchType
+}
+
+// CompileMutating compiles a policy that is valid and has its defaults. It keeps the policy, which must not change afterwards. An expression that does
+// not compile fails whenever it is evaluated, as in kube-apiserver (compilePolicy of its mutating plugin).
+func (c *Compiler) CompileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *MutatingDefinition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
+	d := &MutatingDefinition{
+		compiled: c.begin(p.Spec.Variables, p.Spec.MatchConditions, declared), policy: p, constraints: withoutDelete(p.Spec.MatchConstraints),
+	}
+	if d.err != nil {
+		return d
+	}
+	declared.HasPatchTypes = true
+	for i := range p.Spec.Mutations {
+		switch m := &p.Spec.Mutations[i]; {
+		case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			d.mutations = append(d.mutations, mutation{c.compile(m.JSONPatch.Expression, declared, d.types(jsonPatches)...), m.PatchType})
+		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			d.mutations = append(d.mutations, mutation{c.compile(m.ApplyConfiguration.Expression, declared, d.types(applyConfiguration)...), m.PatchType})
+		}
+	}
+	return d
+}
+
+// withoutDelete returns constraints without DELETE, which has no object to change and never reaches a mutating policy (NewPlugin of kube-apiserver's
+// mutating plugin). Validation lets no rule name it, but the rule of all operations has it.
+func withoutDelete(m *admissionregistrationv1.MatchResources) *admissionregistrationv1.MatchResources {
+	m = m.DeepCopy()
+	for i := range m.ResourceRules {
+		for _, operation := range m.ResourceRules[i].Operations {
+			if operation == admissionregistrationv1.OperationAll {
+				m.ResourceRules[i].Operations = []admissionregistrationv1.OperationType{
+					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Connect,
+				}
+				break
+			}
+		}
+	}
+	return m
+}
+
+// Mutating is a policy with the bindings that put it into force. It is immutable, and may be used concurrently.
+type Mutating struct {
+	*MutatingDefinition
+
+	bindings []mutatingBinding
+}
+
+var _ match.Policy = (*Mutating)(nil)
+
+// mutatingBinding is a MutatingAdmissionPolicyBinding.
+type mutatingBinding struct {
+	name     string
+	criteria *match.Criteria
+}
+
+// Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
+func (d *MutatingDefinition) Bind(bindings []*admissionregistrationv1.MutatingAdmissionPolicyBinding) *Mutating {
+	m := &Mutating{MutatingDefinition: d}
+	for _, b := range bindings {
+		m.bindings = append(m.bindings, mutatingBinding{b.Name, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)})
+	}
+	return m
+}
+
+// ID implements [match.Policy].
+func (m *Mutating) ID() string { return MutatingKind + "/" + m.policy.Name }
+
+// Stage implements [match.Policy].
+func (m *Mutating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_MUTATE }
+
+// Reinvocation implements [match.Policy].
+func (m *Mutating) Reinvocation() admissionregistrationv1.ReinvocationPolicyType {
+	return m.policy.Spec.ReinvocationPolicy
+}
+
+// Constraints implements [match.Policy].
+func (m *Mutating) Constraints() *admissionregistrationv1.MatchResources { return m.constraints }
+
+// FailurePolicy implements [match.Policy].
+func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
+	if p := m.policy.Spec.FailurePolicy; p != nil {
+		return *p
+	}
+	return admissionregistrationv1.Fail
+}
+
+// Judge implements [match.Policy], as Dispatch of kube-apiserver's mutating plugin does for one policy. Each binding that the request meets has the
+// policy change the object once more. A mutation that fails is left out; the changes of the others stay if failurePolicy is Ignore.
+func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
+	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
+	defer t.release()
+	if unmatched != nil {
+		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
+		return t.response(ctx)
+	}
+	var matched []*mutatingBinding // by the object as it came
+	for i := range m.bindings {
+		b := &m.bindings[i]
+		switch _, skip, err := b.criteria.Match(ctx, a); {
+		case err != nil:
+			t.fail(b, fmt.Errorf("failed to configure binding: %w", err), "")
+		case skip == "":
+			matched = append(matched, b)
+		}
+	}
+	if len(matched) == 0 {
+		return t.response(ctx)
+	}
+	if err := t.read(ctx); err != nil {
+		t.fail(nil, fmt.Errorf("failed to configure binding: failed to convert object version: %w", err), "")
+		return t.response(ctx)
+	}
+	invocations := invocationsOf(ctx, m)
+	for _, b := range matched {
+		if refused := t.invoke(ctx, b, invocations); refused != nil {
+			return refused, nil
+		}
+	}
+	return t.response(ctx)
+}
+
+// mutating is a policy that changes the object of one request.
+type mutating struct {
+	*Mutating
+
+	attributes *match.Attributes
+	as         *conversion.ResourceKind
+	codec      Codec
+	in         *input
+	original   []byte
+	object     []byte // as changed so far; nil without an object
+	booked     func() // gives back the memory of the object in in; nil if it is not the policy's own
+	patches    [][]byte
+	failures   []mutationFailure
+}
+
+// mutationFailure is a failure of the policy for a binding.
+type mutationFailure struct {
+	message string
+	reason  metav1.StatusReason // empty for Forbidden
+}
+
+// read reads the request in the version that the policy takes.
+func (t *mutating) read(ctx context.Context) (err error) {
+	if t.in, err = inputOf(ctx, t.attributes, t.as); err != nil {
+		return err
+	}
+	t.original, _, err = t.attributes.In(ctx, t.as)
+	if t.in.object != nil {
+		t.object = t.original
+	}
+	return err //nolint:wrapcheck // the caller adds the words of kube-apiserver
+}
+
+// release gives back the memory of the object that the policy has made.
+func (t *mutating) release() {
+	if t.booked != nil {
+		t.booked()
+	}
+}
+
+// fail records a failure for a binding, or for all of them.
+func (t *mutating) fail(b *mutatingBinding, err error, reason metav1.StatusReason) {
+	message := fmt.Sprintf("policy %q denied request: %s", t.policy.Name, err)
+	if b != nil {
+		message = fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", t.policy.Name, b.name, err)
+	}
+	t.failures = append(t.failures, mutationFailure{message, reason})
+}
+
+// invoke evaluates the mutations for one binding, as dispatchInvocations of kube-apiserver does. A result refuses the request whatever failurePolicy.
+func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, invocations *invocations) (refused *admissionv1.AdmissionResponse) {
+	if t.err != nil {
+		t.fail(b, t.err, metav1.StatusReasonInvalid)
+		return nil
+	}
+	switch matches, err := t.matches(ctx, t.in); {
+	case err != nil:
+		t.fail(b, err, metav1.StatusReasonInvalid)
+		return nil
+	case !matches, !invocations.begin(b):
+		return nil
+	}
+	for i := range t.mutations {
+		if t.object == nil {
+			return nil
+		}
+		err := t.mutate(ctx, &t.mutations[i])
+		var unreadable *unreadableError
+		switch {
+		case errors.As(err, &unreadable):
+			return unreadable.response()
+		case err != nil:
+			t.fail(b, err, metav1.StatusReasonInvalid)
+		}
+	}
+	return nil
+}
+
+// mutate evaluates one mutation and makes its result the object, with the defaults of its kind.
+func (t *mutating) mutate(ctx context.Context, m *mutation) error {
+	a, err := t.activate(ctx, t.in, t.in.seen, celconfig.RuntimeCELCostBudget, true)
+	if err != nil {
+		return err
+	}
+	value, failure, err := a.evaluate(ctx, &m.CompilationResult)
+	if err := cmp.Or(err, failure); err != nil {
+		return err
+	}
+	var patch []byte
+	if m.patchType == admissionregistrationv1.PatchTypeJSONPatch {
+		patch, err = jsonPatchOf(value)
+	} else {
+		patch, err = t.applied(value)
+	}
+	if err != nil {
+		return err
+	}
+	return t.apply(ctx, patch)
+}
+
+// apply applies a JSON patch. A failed test operation leaves the object as it is.
+func (t *mutating) apply(ctx context.Context, patch []byte) error {
+	object, changed, err := t.codec.Apply(t.object, patch)
+	switch {
+	case errors.Is(err, conversion.ErrTestFailed):
+		return nil
+	case errors.Is(err, conversion.ErrInapplicable), errors.Is(err, conversion.ErrUndecodable), errors.Is(err, conversion.ErrStopped):
+		return fmt.Errorf("JSON Patch: %w", err)
+	case err != nil:
+		return &unreadableError{err}
+	case !changed && bytes.Equal(object, t.object):
+		return nil
+	}
+	kind := t.attributes.Seen(t.as).Kind
+	if object, err = t.attributes.Cluster().Default(ctx, kind, object, nil); err != nil {
+		return fmt.Errorf("the defaults of %s: %w", kind.Kind, err)
+	}
+	book, err := t.attributes.Book(conversion.ExtentOf(object).Untyped())
+	if err != nil {
+		return err //nolint:wrapcheck // a status
+	}
+	in, err := t.in.with(object)
+	if err != nil {
+		book()
+		return &unreadableError{err}
+	}
+	t.release()
+	t.in, t.object, t.booked = in, object, book
+	if changed {
+		t.patches = append(t.patches, patch)
+	}
+	return nil
+}
+
+// applied returns the patch that an apply configuration is for the object.
+func (t *mutating) applied(value any) ([]byte, error) {
+	release, err := t.attributes.Book(mergeFactor * conversion.ExtentOf(t.object).Untyped())
+	if err != nil {
+		return nil, err //nolint:wrapcheck // a status
+	}
+	defer release()
+	merged, err := applyConfigurationTo(&unstructured.Unstructured{Object: t.in.object.(map[string]any)}, value)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := t.codec.Diff(t.object, merged)
+	if err != nil {
+		return nil, fmt.Errorf("error applying patch: %w", err)
+	}
+	return patch, nil
+}
+
+// response is the verdict. Failures refuse the request unless failurePolicy ignores them.
+func (t *mutating) response(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+	if len(t.failures) > 0 && !t.attributes.FailsOpen() && t.FailurePolicy() != admissionregistrationv1.Ignore {
+		return &admissionv1.AdmissionResponse{Status: t.status(ctx)}, nil
+	}
+	v := &admissionv1.AdmissionResponse{Allowed: true}
+	switch len(t.patches) {
+	case 0:
+		if len(t.failures) > 0 {
+			return nil, errors.New(t.failures[0].message)
+		}
+		return v, nil
+	case 1:
+		v.Patch = t.patches[0]
+	default:
+		var err error
+		if v.Patch, err = t.codec.Diff(t.original, t.object); err != nil {
+			return nil, fmt.Errorf("its changes cannot be expressed as one patch: %w", err)
+		}
+	}
+	v.PatchType = string(admissionregistrationv1.PatchTypeJSONPatch)
+	if len(t.failures) > 0 {
+		v.Warnings = []string{fmt.Sprintf("policy %q failed in part, which its failure policy ignores: %s", t.policy.Name, t.failures[0].message)}
+	}
+	return v, nil
+}
+
+// status has the first failure as its message, and all as its causes (Dispatch of kube-apiserver's policyDispatcher).
+func (t *mutating) status(ctx context.Context) *admissionv1.Status {
+	resource := t.attributes.Requested().Resource
+	s := &admissionv1.Status{
+		Status: metav1.StatusFailure, Code: codeForbidden, Reason: string(cmp.Or(t.failures[0].reason, metav1.StatusReasonForbidden)),
+		Message: t.failures[0].message,
+		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: nameOf(ctx, t.attributes)},
+	}
+	for _, f := range t.failures {
+		s.Details.Causes = append(s.Details.Causes, &admissionv1.StatusCause{Message: f.message})
+	}
+	return s
+}
+
+// mergeFactor times the size of the decoded object is the memory of an apply configuration while it is merged.
+const mergeFactor = 2
+
+const (
+	codeForbidden = 403
+	codeInternal  = 500
+)
+
+// unreadableError: a patch has made something of the object that is no object of its kind. It refuses the request.
+type unreadableError struct{ error }
+
+func (e *unreadableError) response() *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Status: &admissionv1.Status{
+		Status: metav1.StatusFailure, Code: codeInternal, Reason: string(metav1.StatusReasonInternalError), Message: "Internal error occurred: " + e.Error(),
+	}}
+}
