@@ -42,7 +42,9 @@ type Codec interface {
 type codecKey struct{}
 
 // WithCodec returns a context in which mutating policies apply patches by a codec. Without one, objects are JSON that has no type.
-func WithCodec(ctx context.Context, c Codec) context.Context { return context.WithValue(ctx, codecKey{}, c) }
+func WithCodec(ctx context.Context, c Codec) context.Context {
+	return context.WithValue(ctx, codecKey{}, c)
+}
 
 func codecOf(ctx context.Context) Codec {
 	if c, ok := ctx.Value(codecKey{}).(Codec); ok {

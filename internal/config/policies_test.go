@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,5 +68,42 @@ func TestPoliciesAreRefusedWithTheFieldAtFault(t *testing.T) {
 				t.Errorf("%d objects, error %v, want %q", len(objects), err, test.want)
 			}
 		})
+	}
+}
+
+// TestMutatingPoliciesComeIntoForceWithTheirBindings has a policy of each version, and documents of the other kind that have the same names.
+func TestMutatingPoliciesComeIntoForceWithTheirBindings(t *testing.T) {
+	document := func(version, name, expression string) string {
+		return "apiVersion: admissionregistration.k8s.io/" + version + "\nkind: MutatingAdmissionPolicy\nmetadata: {name: " + name + "}\nspec:\n" +
+			"  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: ['*']}]}\n" +
+			"  reinvocationPolicy: IfNeeded\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '" + expression + "'}}]\n---\n"
+	}
+	const patch = `[JSONPatch{op: "remove", path: "/metadata/labels"}]`
+	binding := func(name string) string {
+		return strings.Replace(strings.Replace(decodedBinding(name, name), "Validating", "Mutating", 1), ", validationActions: [Deny]", "", 1)
+	}
+	objects, problems := decode("p.yaml", []byte(document("v1", "a", patch)+binding("a")+document("v1beta1", "b", patch)+binding("b")+
+		document("v1alpha1", "c", patch)+binding("c")+document("v1", "d", patch)+decodedBinding("d", "d")))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	snapshot, findings := Compile("r", objects)
+
+	var hooks []string
+	for _, h := range snapshot.Hooks() {
+		hooks = append(hooks, h.ID.Configuration+" "+string(h.Reinvocation)+" "+fmt.Sprint(h.Rules()[0].Operations))
+	}
+	const operations = " IfNeeded [CREATE UPDATE CONNECT]"
+	want := []string{"MutatingAdmissionPolicy/a" + operations, "MutatingAdmissionPolicy/b" + operations, "MutatingAdmissionPolicy/c" + operations}
+	if diff := cmp.Diff(want, hooks); diff != "" {
+		t.Error(diff)
+	}
+	if len(findings) != 2 {
+		t.Errorf("problems %v, want a policy and a binding that stand alone", lines(findings))
+	}
+	_, problems = decode("p.yaml", []byte(document("v1", "a", "Object{}")))
+	if err := problems.Err(); err == nil || !strings.Contains(err.Error(), "spec.mutations[0].jsonPatch.expression: ") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -167,6 +167,8 @@ func governed(o *config.Object) (keys []config.Key) {
 	switch {
 	case o.Binding != nil:
 		return []config.Key{{Kind: policy.ValidatingKind, Name: o.Binding.Spec.PolicyName}}
+	case o.MutatingBinding != nil:
+		return []config.Key{{Kind: policy.MutatingKind, Name: o.MutatingBinding.Spec.PolicyName}}
 	case o.Route == nil:
 		return nil
 	}

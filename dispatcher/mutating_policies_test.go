@@ -1,0 +1,86 @@
+package dispatcher_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// mutatingPolicy is a policy on Pods of one JSON patch.
+func mutatingPolicy(name, expression string, failure admissionregistrationv1.FailurePolicyType) match.Object {
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec = admissionregistrationv1.MutatingAdmissionPolicySpec{
+		FailurePolicy: &failure, ReinvocationPolicy: admissionregistrationv1.IfNeededReinvocationPolicy, MatchConstraints: testPolicy{}.Constraints(),
+		Mutations: []admissionregistrationv1.Mutation{{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression},
+		}},
+	}
+	p.Spec.MatchConstraints.NamespaceSelector, p.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return match.Object{Policy: policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding})}
+}
+
+// seeing is a backend whose hook allows, and keeps the objects that it saw.
+type seeing struct{ objects []string }
+
+func (s *seeing) Start(_ context.Context, b *review.CallSet, done func(int, review.Result)) func(int) {
+	for i := range b.Calls {
+		s.objects = append(s.objects, string(b.Request.GetObject().GetRaw()))
+		done(i, yes())
+	}
+	return func(int) {}
+}
+
+// TestMutatingPoliciesComeBeforeMutatingHooks has two policies that change a Pod, in the order of their names, and a hook
+// that sees the result. The policies are judged once more, on their own result.
+func TestMutatingPoliciesComeBeforeMutatingHooks(t *testing.T) {
+	const seen = `"s" + string(size(object.metadata.labels))`
+	for _, test := range []struct {
+		name    string
+		failure admissionregistrationv1.FailurePolicyType
+		broken  string
+		object  string
+		message string
+	}{
+		{"both apply", "Fail", `[JSONPatch{op: "test", path: "/kind", value: "Node"}]`, `"labels":{"a":"1","b":"s2"}`, ""},
+		{"an ignored failure", "Ignore", `[JSONPatch{op: "remove", path: "/nothing"}]`, `"labels":{"a":"1","b":"s2"}`, ""},
+		{
+			"a failure", "Fail", `[JSONPatch{op: "remove", path: "/nothing"}]`, "",
+			"policy 'c' with binding 'c' denied request: JSON Patch: ",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, backend := input(nil, []hook{{name: "hook.test.dev"}}), &seeing{}
+				in.Objects = append(in.Objects,
+					mutatingPolicy("b", `[JSONPatch{op: "add", path: "/metadata/labels/b", value: `+seen+`}]`, "Fail"),
+					mutatingPolicy("a", `has(object.metadata.labels) ? [] : [JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "1"}}]`, "Fail"),
+					mutatingPolicy("c", test.broken, test.failure))
+				snapshot, _ := match.Compile(in)
+				d, _ := over(t, snapshot, backend)
+
+				a, err := d.Review(t.Context(), podReview(admissionv1.Stage_STAGE_MUTATE, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"}}`))
+
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := a.Response.GetStatus().GetMessage(); !strings.HasPrefix(got, test.message) || a.Response.GetAllowed() != (test.message == "") {
+					t.Errorf("allowed %t with message %q, want %q", a.Response.GetAllowed(), got, test.message)
+				}
+				if test.object != "" && (len(backend.objects) == 0 || !strings.Contains(string(a.Object), test.object) ||
+					!strings.Contains(backend.objects[0], `"b":"s1"`)) {
+					t.Errorf("the hook saw %q, and the object is %s, want %s", backend.objects, a.Object, test.object)
+				}
+			})
+		})
+	}
+}
