@@ -53,7 +53,7 @@ func WithInputs(ctx context.Context) context.Context {
 type invocationsKey struct{}
 
 // invocations are the bindings for which a policy has been evaluated. When it is evaluated once more, these alone count: kube-apiserver reinvokes
-// what it has invoked (policyReinvokeContext of its mutating plugin).
+// bindings that it has invoked (policyReinvokeContext of its mutating plugin).
 type invocations struct {
 	begun map[*mutatingBinding]bool
 	again bool

@@ -92,11 +92,11 @@ var (
 	conditionTexts = []string{`!has(object.metadata.labels) || !("x" in object.metadata.labels)`, `true`, `object.spec.replicas == 2`, `request.operation == "CREATE"`}
 )
 
-func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+func pickOne[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 // mutatingCase returns a policy with bindings, and the policy of kube-apiserver.
 func mutatingCase(r *rand.Rand, o mutated) (*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
-	failure := pick(r, []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore})
+	failure := pickOne(r, []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore})
 	scope, equivalent := admissionregistrationv1.AllScopes, admissionregistrationv1.Equivalent
 	resources := func(selector map[string]string) *admissionregistrationv1.MatchResources {
 		return &admissionregistrationv1.MatchResources{
@@ -111,11 +111,11 @@ func mutatingCase(r *rand.Rand, o mutated) (*admissionregistrationv1.MutatingAdm
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy: &failure, MatchConstraints: resources(nil),
-			ReinvocationPolicy: pick(r, []admissionregistrationv1.ReinvocationPolicyType{"Never", "IfNeeded"}),
+			ReinvocationPolicy: pickOne(r, []admissionregistrationv1.ReinvocationPolicyType{"Never", "IfNeeded"}),
 		},
 	}
 	if r.IntN(3) == 0 {
-		p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "a", Expression: pick(r, conditionTexts)}}
+		p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "a", Expression: pickOne(r, conditionTexts)}}
 	}
 	if r.IntN(3) == 0 {
 		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "v", Expression: "object.metadata.name"}}
@@ -127,9 +127,9 @@ func mutatingCase(r *rand.Rand, o mutated) (*admissionregistrationv1.MutatingAdm
 	for range 1 + r.IntN(3) {
 		m := admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch}
 		if r.IntN(2) == 0 {
-			m.JSONPatch = &admissionregistrationv1.JSONPatch{Expression: pick(r, jsonPatchTexts)}
+			m.JSONPatch = &admissionregistrationv1.JSONPatch{Expression: pickOne(r, jsonPatchTexts)}
 		} else {
-			m.PatchType, m.ApplyConfiguration = admissionregistrationv1.PatchTypeApplyConfiguration, &admissionregistrationv1.ApplyConfiguration{Expression: pick(r, applyTexts)}
+			m.PatchType, m.ApplyConfiguration = admissionregistrationv1.PatchTypeApplyConfiguration, &admissionregistrationv1.ApplyConfiguration{Expression: pickOne(r, applyTexts)}
 		}
 		p.Spec.Mutations = append(p.Spec.Mutations, m)
 	}
@@ -138,7 +138,7 @@ func mutatingCase(r *rand.Rand, o mutated) (*admissionregistrationv1.MutatingAdm
 		b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i)}}
 		b.Spec.PolicyName = "p"
 		if r.IntN(2) == 0 {
-			b.Spec.MatchResources = resources(pick(r, []map[string]string{nil, {"team": "a"}, {"x": "1"}}))
+			b.Spec.MatchResources = resources(pickOne(r, []map[string]string{nil, {"team": "a"}, {"x": "1"}}))
 		}
 		bindings = append(bindings, b)
 	}
@@ -197,8 +197,8 @@ func externalOf(t *testing.T, o mutated, object runtime.Object) string {
 	return string(raw)
 }
 
-// outcome is what a client learns.
-type outcome struct {
+// mutationOutcome is the answer to a client.
+type mutationOutcome struct {
 	Object  any
 	Code    int32
 	Reason  string
@@ -213,7 +213,7 @@ func objectOf(t *testing.T, raw string) (content any) {
 }
 
 // kubernetes has kube-apiserver's dispatcher change an object, and once more if it says so.
-func kubernetes(t *testing.T, o mutated, hook mutating.PolicyHook) outcome {
+func kubernetes(t *testing.T, o mutated, hook mutating.PolicyHook) mutationOutcome {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
 		t.Fatal(err)
@@ -231,13 +231,13 @@ func kubernetes(t *testing.T, o mutated, hook mutating.PolicyHook) outcome {
 	}
 	if err != nil {
 		status := err.(apierrors.APIStatus).Status()
-		return outcome{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
+		return mutationOutcome{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 	}
-	return outcome{Object: objectOf(t, externalOf(t, o, object))}
+	return mutationOutcome{Object: objectOf(t, externalOf(t, o, object))}
 }
 
 // portcullis has our policy change the object.
-func portcullis(t *testing.T, o mutated, p match.Policy) outcome {
+func portcullis(t *testing.T, o mutated, p match.Policy) mutationOutcome {
 	_, raw := internalOf(t, o)
 	codec := builtin.New(builtin.Options{}).NewPatchSession(nil)
 	ctx := policy.WithCodec(policy.WithInputs(context.Background()), codec)
@@ -254,7 +254,7 @@ func portcullis(t *testing.T, o mutated, p match.Policy) outcome {
 				continue
 			}
 			if !v.GetAllowed() {
-				return outcome{Code: v.GetStatus().GetCode(), Reason: v.GetStatus().GetReason(), Message: v.GetStatus().GetMessage()}
+				return mutationOutcome{Code: v.GetStatus().GetCode(), Reason: v.GetStatus().GetReason(), Message: v.GetStatus().GetMessage()}
 			}
 			if len(v.GetPatch()) == 0 {
 				continue
@@ -268,7 +268,7 @@ func portcullis(t *testing.T, o mutated, p match.Policy) outcome {
 			break
 		}
 	}
-	return outcome{Object: objectOf(t, string(object))}
+	return mutationOutcome{Object: objectOf(t, string(object))}
 }
 
 // known is a cluster whose namespaces have no labels.
@@ -294,14 +294,14 @@ func TestMutatingPoliciesChangeObjectsAsInKubernetes(t *testing.T) {
 	c, changed, refused := policy.NewCompiler(), 0, 0
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
-		o := pick(r, mutatedObjects)
+		o := pickOne(r, mutatedObjects)
 		p, bindings := mutatingCase(r, o)
 		want := kubernetes(t, o, kubernetesHook(t, p, bindings))
 		if strings.Contains(want.Message, "strict decoding error") { // unknown fields are kept: docs/deviations.md
 			continue
 		}
 		got := portcullis(t, o, c.CompileMutating(p).Bind(bindings))
-		for _, o := range []*outcome{&want, &got} { // the messages of decoders and of patches that do not apply have other words
+		for _, o := range []*mutationOutcome{&want, &got} { // the messages of decoders and of patches that do not apply have other words
 			for _, end := range []string{"JSON Patch: ", "Internal error occurred: "} {
 				if before, _, ok := strings.Cut(o.Message, end); ok {
 					o.Message = before + end
