@@ -9,7 +9,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
@@ -300,7 +299,7 @@ func (t *mutating) applied(value any) ([]byte, error) {
 		return nil, err //nolint:wrapcheck // a status
 	}
 	defer release()
-	merged, err := applyConfigurationTo(&unstructured.Unstructured{Object: t.in.object.(map[string]any)}, value)
+	merged, err := applyConfigurationTo(t.in.versioned.VersionedObject, value)
 	if err != nil {
 		return nil, err
 	}

@@ -274,7 +274,9 @@ func portcullis(t *testing.T, o mutated, p match.Policy) mutationOutcome {
 // known is a cluster whose namespaces have no labels.
 type known struct{ match.Unknown }
 
-func (known) NamespaceLabels(context.Context, string) (map[string]string, error) { return nil, nil }
+func (known) NamespaceLabels(context.Context, string) (map[string]string, error) {
+	return map[string]string{}, nil
+}
 
 func mutatedRequest(o mutated, raw string) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{

@@ -12,6 +12,7 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kubepatch "k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	celmutation "k8s.io/apiserver/pkg/cel/mutation"
@@ -108,7 +109,7 @@ func jsonOf(v ref.Val) ([]byte, error) {
 
 // applyConfigurationTo merges an apply configuration with an object by the schema of its kind, as JSON (applyConfigPatcher of kube-apiserver). The
 // object is not changed.
-func applyConfigurationTo(object *unstructured.Unstructured, value any) ([]byte, error) {
+func applyConfigurationTo(object runtime.Object, value any) ([]byte, error) {
 	configuration, ok := value.(*dynamic.ObjectVal)
 	if !ok {
 		return nil, fmt.Errorf("unsupported return type from ApplyConfiguration expression: %T", value)
@@ -120,7 +121,7 @@ func applyConfigurationTo(object *unstructured.Unstructured, value any) ([]byte,
 	if !ok {
 		return nil, fmt.Errorf("invalid return type: %T", value)
 	}
-	kind := object.GroupVersionKind()
+	kind := object.GetObjectKind().GroupVersionKind()
 	if !scheme.Scheme.Recognizes(kind) {
 		return nil, fmt.Errorf("an ApplyConfiguration needs the schema of %s of %s, which is not built in: use JSONPatch", kind.Kind, kind.GroupVersion())
 	}

@@ -50,18 +50,6 @@ func (d *document) read(h head) {
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
 	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
 		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
-	case admissionregistrationV1 + " " + validatingPolicyKind, admissionregistrationV1beta1 + " " + validatingPolicyKind,
-		admissionregistrationV1alpha1 + " " + validatingPolicyKind:
-		o.Policy, ok = readThrough(d, readPolicy)
-	case admissionregistrationV1 + " " + validatingBindingKind, admissionregistrationV1beta1 + " " + validatingBindingKind,
-		admissionregistrationV1alpha1 + " " + validatingBindingKind:
-		o.Binding, ok = readThrough(d, readBinding)
-	case admissionregistrationV1 + " " + mutatingPolicyKind, admissionregistrationV1beta1 + " " + mutatingPolicyKind,
-		admissionregistrationV1alpha1 + " " + mutatingPolicyKind:
-		o.MutatingPolicy, ok = readThrough(d, readMutatingPolicy)
-	case admissionregistrationV1 + " " + mutatingBindingKind, admissionregistrationV1beta1 + " " + mutatingBindingKind,
-		admissionregistrationV1alpha1 + " " + mutatingBindingKind:
-		o.MutatingBinding, ok = readThrough(d, readMutatingBinding)
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -69,7 +57,7 @@ func (d *document) read(h head) {
 	case kinds.APIVersion + " " + kinds.RoleKind:
 		o.Role, ok = readAs(d, (*kinds.Role).Validate)
 	default:
-		d.fault(CodeKind, "apiVersion", unread(h))
+		ok = d.readPolicyKind(h, &o)
 	}
 	if d.unstaged && o.Initializes() {
 		d.fault(CodeNoStore, "kind", "objects are staged for initializers in etcd, and this dispatcher has none: "+
@@ -91,6 +79,29 @@ func (d *document) read(h head) {
 		o.specLines = d.fieldLines(d.prefix + "spec")
 	}
 	d.objects = append(d.objects, o)
+}
+
+// readPolicyKind reads a policy or a binding of Kubernetes, whose versions have the same fields. A document of another kind is a fault.
+func (d *document) readPolicyKind(h head, o *Object) (ok bool) {
+	kind := h.Kind
+	switch h.APIVersion {
+	case admissionregistrationV1, admissionregistrationV1beta1, admissionregistrationV1alpha1:
+	default:
+		kind = ""
+	}
+	switch kind {
+	case validatingPolicyKind:
+		o.Policy, ok = readThrough(d, readPolicy)
+	case validatingBindingKind:
+		o.Binding, ok = readThrough(d, readBinding)
+	case mutatingPolicyKind:
+		o.MutatingPolicy, ok = readThrough(d, readMutatingPolicy)
+	case mutatingBindingKind:
+		o.MutatingBinding, ok = readThrough(d, readMutatingBinding)
+	default:
+		d.fault(CodeKind, "apiVersion", unread(h))
+	}
+	return ok
 }
 
 // hookLines are the lines of the webhooks of an object.
