@@ -13,7 +13,7 @@ import (
 
 // Policy is a policy that is judged in this process, without a call. It becomes one hook. Package policy has the implementations. It is immutable, and
 // its methods may be called concurrently.
-type Policy interface {
+type Policy interface { //nolint:interfacebloat // a policy is one hook, with the fields of a hook
 	// ID is KIND/NAME of the document. It takes the place of the name of a configuration in [HookID.Configuration]: no configuration has a name with a
 	// slash.
 	ID() string

@@ -32,7 +32,7 @@ func (d *document) read(h head) {
 		return
 	}
 	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
-	ok := false
+	var ok bool
 	switch h.APIVersion + " " + h.Kind {
 	case admissionregistrationV1 + " " + validatingKind:
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
