@@ -2,6 +2,7 @@ package dispatcher_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,5 +83,26 @@ func TestMutatingPoliciesComeBeforeMutatingHooks(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestThePatchOfAPolicyHasABound has each operation of a policy write the whole of a large object.
+func TestThePatchOfAPolicyHasABound(t *testing.T) {
+	for operations, want := range map[int]string{10: "", 200: "the patch has more than 8388608 bytes"} {
+		in := input(nil, nil)
+		in.Objects = append(in.Objects, mutatingPolicy("a", fmt.Sprintf(
+			`lists.range(%d).map(i, JSONPatch{op: "add", path: "/metadata/a" + string(i), value: object.text})`, operations), "Fail"))
+		snapshot, _ := match.Compile(in)
+		d, _ := over(t, snapshot, &seeing{})
+
+		a, err := d.Review(t.Context(), podReview(admissionv1.Stage_STAGE_MUTATE,
+			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"text":"`+strings.Repeat("x", 100<<10)+`"}`))
+
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Response.GetStatus().GetMessage(); !strings.HasSuffix(got, want) || a.Response.GetAllowed() != (want == "") {
+			t.Errorf("%d operations: allowed %t with message %q", operations, a.Response.GetAllowed(), got)
+		}
 	}
 }

@@ -54,6 +54,9 @@ func codecOf(ctx context.Context) Codec {
 	return conversion.Raw{}
 }
 
+// maxPatchBytes bounds the patch of a policy: each of its operations may name the whole object, which an expression reads for nothing.
+const maxPatchBytes = 8 << 20
+
 // jsonPatchOf is a list of JSONPatch values as a patch (evaluatePatchExpression of kube-apiserver's jsonPatcher).
 func jsonPatchOf(value ref.Val) ([]byte, error) {
 	list, ok := value.(traits.Lister)
@@ -61,6 +64,7 @@ func jsonPatchOf(value ref.Val) ([]byte, error) {
 		return nil, fmt.Errorf("type mismatch: JSONPatchType.expression should evaluate to array")
 	}
 	var operations []patchOperation
+	bytes := 0
 	for it := list.Iterator(); it.HasNext() == types.True; {
 		if len(operations) == conversion.MaxPatchOperations {
 			return nil, fmt.Errorf("the patch has more than %d operations", conversion.MaxPatchOperations)
@@ -76,6 +80,9 @@ func jsonPatchOf(value ref.Val) ([]byte, error) {
 			if operation.Value, err = jsonOf(o.Val); err != nil {
 				return nil, err
 			}
+		}
+		if bytes += len(operation.Value) + len(o.Path) + len(o.From); bytes > maxPatchBytes {
+			return nil, fmt.Errorf("the patch has more than %d bytes", maxPatchBytes)
 		}
 		operations = append(operations, operation)
 	}
