@@ -80,18 +80,26 @@ func (l *laboratory) compareDenials(c experiment, j *judgement) string {
 	}
 	want, got := []string{}, []string{}
 	seen := map[string]bool{}
-	for _, text := range all.Warnings {
-		text = strings.TrimPrefix(text, "Validation failed for ")
-		head, message, _ := strings.Cut(text, ": ")
+	key := func(denial string) string { // bindings of a policy share it
+		head, message, _ := strings.Cut(denial, " denied request: ")
 		policy, _, _ := strings.Cut(head, " with binding ")
-		if key := policy + message; !seen[key] {
-			seen[key] = true
-			want = append(want, head+" denied request: "+message)
-		}
+		return policy + message
+	}
+	var warned []string
+	for _, text := range all.Warnings {
+		warned = append(warned, strings.Replace(strings.TrimPrefix(text, "Validation failed for "), ": ", " denied request: ", 1))
 	}
 	for _, text := range j.denials {
-		if slices.Contains(want, text) || !beyondValidations(text) {
+		if beyondValidations(text) && !slices.Contains(warned, text) { // it may have the text of a validation
+			seen[key(text)] = true
+		} else {
 			got = append(got, text)
+		}
+	}
+	for _, text := range warned {
+		if !seen[key(text)] {
+			seen[key(text)] = true
+			want = append(want, text)
 		}
 	}
 	if len(strings.Join(j.denials, "")) > 15<<10 { // the last ones have found no space
