@@ -19,6 +19,8 @@ import (
 const (
 	// dialTimeout bounds the dial of one member. Members are dialled in parallel.
 	dialTimeout = 2 * time.Second
+	// tokenTimeout bounds the wait for the first token of a user: etcd compares passwords slowly by design, and slower beside other work.
+	tokenTimeout = 10 * time.Second
 	// keepAlive is the time without traffic after which gRPC pings a member, and the shortest it allows.
 	keepAlive = 10 * time.Second
 	// keepAliveTimeout bounds the answer to a ping, and the time that bytes to a member stay unacknowledged.
@@ -45,7 +47,7 @@ type DialOptions struct {
 // token.
 func Dial(o DialOptions) (*clientv3.Client, error) {
 	c := clientv3.Config{
-		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
+		Endpoints: o.Endpoints, DialTimeout: tokenTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream: true, Username: o.User, Logger: zap.NewNop(),
 		MaxCallSendMsgSize: MaxRequestBytes + requestHeadroom, // the client's own limit is higher, so etcd decides
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
