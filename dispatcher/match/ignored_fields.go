@@ -19,6 +19,12 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 		message = fmt.Sprintf("hook %q ", h.ID.Name) + fmt.Sprintf(message, args...)
 		findings = append(findings, b.finding(s, code, " spec."+field, message))
 	}
+	if h.Policy != nil {
+		if r.Stream || len(r.Hosts) > 0 || r.Timeout > 0 || r.Speculate || r.Hedge.Enabled {
+			say(SeverityWarning, CodeNoEffect, "configuration", "is a policy, which the mesh judges itself: clusters and shadow of its route have an effect, and no other field")
+		}
+		return findings
+	}
 	const inShadow = "is in shadow, and nobody waits for it: this has no effect"
 	switch {
 	case !r.Speculate:

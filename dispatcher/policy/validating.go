@@ -167,7 +167,7 @@ type decisions struct {
 type annotation struct {
 	key, value string
 	err        string
-	// excluded if the failure is ignored: the expression failed to evaluate. A value of another type is an error whatever the failure policy.
+	// ignorable: the failure policy may ignore err, since the expression failed to evaluate. A value of another type denies whatever the failure policy.
 	ignorable bool
 }
 
@@ -213,8 +213,9 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 // messageExpressions of validations that hold or have failed, too (docs/deviations.md).
 func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
 	a, err := v.activate(ctx, in, in.seen, budget, false)
-	if err != nil { // the validations were evaluated a moment ago
-		a = &activation{input: in}
+	if err != nil {
+		fail(all, err.Error())
+		return
 	}
 	for i := range all {
 		d, validation := &all[i], &v.policy.Spec.Validations[i]

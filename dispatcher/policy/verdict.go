@@ -36,6 +36,10 @@ type FailedValidation struct {
 // maxAuditValue is the most bytes of an audit annotation of a policy (maxAuditAnnotationValueLength of kube-apiserver's dispatcher).
 const maxAuditValue = 10 << 10
 
+// maxStated is the most denials, warnings and audited failures, each, of a policy in one answer: an author chooses how many validations and bindings
+// there are. An answer has room for fewer (package chain).
+const maxStated = 64
+
 // verdict collects the decisions of a policy about one request.
 type verdict struct {
 	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
@@ -66,7 +70,7 @@ func (r *verdict) misconfigured(document string, b *binding, err error) {
 
 // deny adds a denial unless another binding has led to the same.
 func (r *verdict) deny(b *binding, message string, reason metav1.StatusReason) {
-	if slices.ContainsFunc(r.denials, func(d denial) bool { return d.message == message }) {
+	if len(r.denials) == maxStated || slices.ContainsFunc(r.denials, func(d denial) bool { return d.message == message }) {
 		return
 	}
 	d := denial{message: message, reason: reason}
@@ -104,11 +108,15 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 		case admissionregistrationv1.Deny:
 			r.deny(b, d.message, d.reason)
 		case admissionregistrationv1.Warn:
-			r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", r.policy.Name, b.Name, d.message))
+			if len(r.warnings) < maxStated {
+				r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", r.policy.Name, b.Name, d.message))
+			}
 		case admissionregistrationv1.Audit:
-			r.audited = append(r.audited, FailedValidation{
-				Message: d.message, Policy: r.policy.Name, Binding: b.Name, ExpressionIndex: index, ValidationActions: b.Spec.ValidationActions,
-			})
+			if len(r.audited) < maxStated {
+				r.audited = append(r.audited, FailedValidation{
+					Message: d.message, Policy: r.policy.Name, Binding: b.Name, ExpressionIndex: index, ValidationActions: b.Spec.ValidationActions,
+				})
+			}
 		}
 	}
 }

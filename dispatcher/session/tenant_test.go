@@ -32,7 +32,7 @@ type door struct {
 	joined int
 }
 
-// newDoor is a router that nobody runs.
+// newDoor returns a router without the goroutine of Run.
 func newDoor(t testing.TB) *door {
 	t.Helper()
 	r, err := New(Options{ID: "d"})

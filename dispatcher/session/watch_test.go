@@ -93,8 +93,8 @@ func TestHostsThatSayNothingGetOnePingASecond(t *testing.T) {
 	})
 }
 
-// TestADispatcherThatWasStoppedKeepsItsHosts is a router that nobody runs for a while, as under SIGSTOP or with no
-// processor left: its hosts have answered all that they were asked, and were not heard.
+// TestADispatcherThatWasStoppedKeepsItsHosts stops a router for a while, as SIGSTOP or a lack of processors does. Its hosts
+// answer all calls and pings, which the router reads later.
 func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(Options{})

@@ -31,11 +31,11 @@ func (d *document) conditions(o *Object) (ok bool) {
 		d.fault(CodeLimit, "", "all documents together have "+d.budget.Err().Error()+": remove some")
 		return false
 	}
+	if o.isPolicy() {
+		return !d.late() && d.compilePolicy(o) && !d.late()
+	}
 	if cost.Conditions == 0 {
 		return true
-	}
-	if o.isPolicy() {
-		return d.compilePolicy(o)
 	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true
 	for i, w := range written {
@@ -46,12 +46,17 @@ func (d *document) conditions(o *Object) (ok bool) {
 		}
 		o.Conditions[i], ok = compiled, ok && len(errs) == 0
 	}
-	if d.budget != nil && d.budget.late() {
-		d.budget.refused++
-		d.fault(CodeLimit, "", "the documents have "+d.budget.Err().Error())
+	return !d.late() && ok
+}
+
+// late reports, and says, that compiling has taken all the time of the budget.
+func (d *document) late() bool {
+	if d.budget == nil || !d.budget.late() {
 		return false
 	}
-	return ok
+	d.budget.refused++
+	d.fault(CodeLimit, "", "the documents have "+d.budget.Err().Error())
+	return true
 }
 
 // compileConditions is validateMatchConditions for one hook.

@@ -91,11 +91,11 @@ func (d *document) readPolicyKind(h head, o *Object) (ok bool) {
 	}
 	switch kind {
 	case validatingPolicyKind:
-		o.Policy, ok = readThrough(d, readPolicy)
+		o.Policy, ok = readAs(d, readPolicy)
 	case validatingBindingKind:
 		o.Binding, ok = readThrough(d, readBinding)
 	case mutatingPolicyKind:
-		o.MutatingPolicy, ok = readThrough(d, readMutatingPolicy)
+		o.MutatingPolicy, ok = readAs(d, readMutatingPolicy)
 	case mutatingBindingKind:
 		o.MutatingBinding, ok = readThrough(d, readMutatingBinding)
 	default:

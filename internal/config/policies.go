@@ -9,6 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
@@ -32,25 +33,24 @@ const (
 	CodeNoBinding = "no-binding"
 )
 
-// readPolicy completes a ValidatingAdmissionPolicy as kube-apiserver does on create. Its versions before v1 have the same fields and defaults.
-func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, v Validator) (*admissionregistrationv1.ValidatingAdmissionPolicy, field.ErrorList) {
+// readPolicy completes a ValidatingAdmissionPolicy as kube-apiserver does on create. Its versions before v1 have the same fields and defaults. Kubernetes'
+// validation compiles each expression, and so waits until these are counted (compilePolicy).
+func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	errs := createMeta(p)
 	p.APIVersion, p.Kind = admissionregistrationV1, validatingPolicyKind
 	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	setMatchResources(p.Spec.MatchConstraints)
-	return p, append(append(errs, refuseParams(p.Spec.ParamKind)...), v.Validate(p.DeepCopy())...)
+	return append(errs, refuseParams(p.Spec.ParamKind)...)
 }
 
 // readMutatingPolicy is readPolicy for a MutatingAdmissionPolicy.
-func readMutatingPolicy(
-	p *admissionregistrationv1.MutatingAdmissionPolicy, v Validator,
-) (*admissionregistrationv1.MutatingAdmissionPolicy, field.ErrorList) {
+func readMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	errs := createMeta(p)
 	p.APIVersion, p.Kind = admissionregistrationV1, mutatingPolicyKind
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	setMatchResources(p.Spec.MatchConstraints)
-	return p, append(append(errs, refuseParams(p.Spec.ParamKind)...), v.Validate(p.DeepCopy())...)
+	return append(errs, refuseParams(p.Spec.ParamKind)...)
 }
 
 func refuseParams(kind *admissionregistrationv1.ParamKind) field.ErrorList {
@@ -164,7 +164,7 @@ func (o *Object) expressions() (all []expressionOf) {
 	return all
 }
 
-// compilePolicy compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
+// compilePolicy validates and compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
 func (d *document) compilePolicy(o *Object) (ok bool) {
 	ok = true
 	for _, x := range o.expressions() {
@@ -182,16 +182,25 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 	if !ok {
 		return false
 	}
-	begun := time.Now()
+	begun, asked := time.Now(), runtime.Object(o.MutatingPolicy)
 	if o.Policy != nil {
+		asked = o.Policy
+	}
+	errs := d.validator.Validate(asked.DeepCopyObject())
+	for _, err := range errs {
+		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+	}
+	switch {
+	case len(errs) > 0:
+	case o.Policy != nil:
 		o.Definition = d.policies.Compile(o.Policy)
-	} else {
+	default:
 		o.MutatingDefinition = d.policies.CompileMutating(o.MutatingPolicy)
 	}
 	if d.budget != nil {
 		d.budget.spend(time.Since(begun))
 	}
-	return true
+	return len(errs) == 0
 }
 
 // policyOf is the policy that a binding puts into force.

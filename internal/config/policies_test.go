@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // decodedPolicy is a policy with an expression.
@@ -105,5 +107,33 @@ func TestMutatingPoliciesComeIntoForceWithTheirBindings(t *testing.T) {
 	_, problems = decode("p.yaml", []byte(document("v1", "a", "Object{}")))
 	if err := problems.Err(); err == nil || !strings.Contains(err.Error(), "spec.mutations[0].jsonPatch.expression: ") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// countingValidator counts the documents that it is asked about.
+type countingValidator struct{ asked int }
+
+func (v *countingValidator) Validate(runtime.Object) field.ErrorList {
+	v.asked++
+	return nil
+}
+
+func (v *countingValidator) ValidateOlder(runtime.Object, []string) field.ErrorList { return nil }
+
+// TestTheExpressionsOfAPolicyAreCountedBeforeTheyAreCompiled has the last policy that Kubernetes' validation, which compiles its expressions, is asked
+// about, and the first that it is not.
+func TestTheExpressionsOfAPolicyAreCountedBeforeTheyAreCompiled(t *testing.T) {
+	for validations, want := range map[int]int{MaxConditions: 1, MaxConditions + 1: 0} {
+		v := &countingValidator{}
+		document := decodedPolicy("a", "  validations:"+strings.Repeat("\n  - {expression: 'true'}", validations))
+
+		objects, problems := NewDecoder(v).Decode("p.yaml", []byte(document))
+
+		if v.asked != want || len(objects) != want || (problems.Err() == nil) != (want == 1) {
+			t.Errorf("%d validations: asked %d times, %d objects, %v", validations, v.asked, len(objects), problems.Err())
+		}
+	}
+	if objects, problems := decode("p.yaml", []byte(decodedPolicy("a", "  validations: []"))); len(objects) != 0 || problems.Err() == nil {
+		t.Errorf("a policy without expressions is taken: %v", problems)
 	}
 }

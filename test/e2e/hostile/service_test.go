@@ -25,7 +25,7 @@ func author() role {
 		inputs: []string{
 			"a document of the configuration", "rules, in the entries and in the index of a dispatcher", "an apply, and other calls of ConfigService", "names of initializers",
 			"an answer that is not read: of ConfigService, AnalysisService or InitializerService, over gRPC",
-			"an expression of a matchCondition, while it is compiled or evaluated", "a report of a dispatcher to the others",
+			"an expression of a matchCondition or of a policy, while it is compiled or evaluated", "a report of a dispatcher to the others",
 		},
 		documents: func(*attack) []string {
 			return []string{mesh.Cluster(tenantName, tenantName, ""), `apiVersion: portcullis.dev/v1
@@ -40,6 +40,7 @@ spec: {role: author, identities: [tenant], namePrefixes: [tenant-], clusters: [t
 				_, err := client.Apply(ctx, &configv1.ApplyRequest{Manifests: all[n%len(all)](n), DryRun: n%5 == 4})
 				return code(err)
 			})
+			a.review("validate", []body{whole(func(n int) []byte { return reviewOf(n, 100) })}) // which its policies judge
 			watchers := a.dials(tenantName, 20)
 			a.act(300, func(ctx context.Context, n int) string {
 				client := configv1.NewConfigServiceClient(watchers[n%len(watchers)])
@@ -161,6 +162,15 @@ func applied() []func(n int) []*admissionv1.Object {
 			return object(n, hook(n, `"*"`, `"*"`, `"*"`, `{"name":"a","expression":"lists.range(5000000).size() > 0"},
 				{"name":"b","expression":"'a'.matches('(a{30}){30}')"}`))
 		},
+		func(n int) []*admissionv1.Object { // a policy of many validations, which each Pod of the tenant fails
+			return policyOf(n, 500, "false")
+		},
+		func(n int) []*admissionv1.Object { // a policy whose evaluation spends its budget
+			return policyOf(n, 20, `lists.range(1000).all(a, lists.range(1000).all(b, a + b >= 0))`)
+		},
+		func(n int) []*admissionv1.Object { // a policy of more expressions than are compiled
+			return policyOf(n, 20_000, "true")
+		},
 		func(n int) []*admissionv1.Object { // an annotation that is too long
 			return []*admissionv1.Object{{Raw: fmt.Appendf(nil, `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":"tenant-a","annotations":{"a":%q}}}`, strings.Repeat("a", 4<<20))}}
 		},
@@ -178,6 +188,20 @@ func applied() []func(n int) []*admissionv1.Object {
 		func(n int) []*admissionv1.Object {
 			return []*admissionv1.Object{{Raw: []byte(strings.Repeat("[", 1<<20))}}
 		},
+	}
+}
+
+// policyOf is a policy of the tenant with as many validations, its binding, and its route.
+func policyOf(n, validations int, expression string) []*admissionv1.Object {
+	name, one := fmt.Sprintf("tenant-p%d", n%10), fmt.Sprintf(`{"expression":%q}`, expression)
+	return []*admissionv1.Object{
+		{Raw: fmt.Appendf(nil, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{"failurePolicy":"Ignore",
+			"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["pods"]}]},"validations":[%s]}}`,
+			name, one+strings.Repeat(","+one, validations-1))},
+		{Raw: fmt.Appendf(nil, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},
+			"spec":{"policyName":%[1]q,"validationActions":["Deny","Audit"]}}`, name)},
+		{Raw: fmt.Appendf(nil, `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":%q},
+			"spec":{"configuration":"ValidatingAdmissionPolicy/%[1]s","clusters":["tenant"]}}`, name)},
 	}
 }
 

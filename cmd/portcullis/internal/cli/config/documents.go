@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -123,7 +124,9 @@ type noKindError struct {
 // Error implements [error].
 func (e *noKindError) Error() string {
 	words := append(slices.Sorted(maps.Keys(kindNames)), e.also...)
-	text := "use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), hookroute (hr), cluster or role"
+	text := "use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), " +
+		"validatingadmissionpolicy (vap), validatingadmissionpolicybinding (vapb), mutatingadmissionpolicy (map), mutatingadmissionpolicybinding (mapb), " +
+		"hookroute (hr), cluster or role"
 	if len(e.also) > 0 {
 		text += ", or " + strings.Join(e.also, ", ")
 	}
@@ -157,13 +160,17 @@ var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never w
 	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
 	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
 	"initializerconfiguration":           kinds.InitializersKind, "initconf": kinds.InitializersKind,
+	"validatingadmissionpolicy": policy.ValidatingKind, "vap": policy.ValidatingKind,
+	"validatingadmissionpolicybinding": policy.ValidatingKind + "Binding", "vapb": policy.ValidatingKind + "Binding",
+	"mutatingadmissionpolicy": policy.MutatingKind, "map": policy.MutatingKind,
+	"mutatingadmissionpolicybinding": policy.MutatingKind + "Binding", "mapb": policy.MutatingKind + "Binding",
 	"hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
 // kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
 func kindNamed(text string) (string, error) {
 	lower, _, _ := strings.Cut(strings.ToLower(text), ".")
-	for _, name := range []string{lower, strings.TrimSuffix(lower, "s")} {
+	for _, name := range []string{lower, strings.TrimSuffix(lower, "s"), strings.TrimSuffix(lower, "ies") + "y"} {
 		if kind, ok := kindNames[name]; ok {
 			return kind, nil
 		}

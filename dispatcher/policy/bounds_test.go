@@ -1,0 +1,41 @@
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+)
+
+// TestTheVerdictOfAPolicyHasABound has each of many bindings take all actions for each of many validations that are false.
+func TestTheVerdictOfAPolicyHasABound(t *testing.T) {
+	for _, test := range []struct{ validations, bindings, denials, warnings int }{{2, 3, 2, 6}, {64, 1, 64, 64}, {65, 1, 64, 64}, {100, 100, 64, 64}} {
+		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		for i := range test.validations {
+			p.Spec.Validations = append(p.Spec.Validations, admissionregistrationv1.Validation{Expression: "false", Message: fmt.Sprint("m", i)})
+		}
+		var bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+		for i := range test.bindings {
+			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i)}}
+			b.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{
+				admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit,
+			}
+			bindings = append(bindings, b)
+		}
+
+		v, err := policy.NewCompiler().Compile(p).Bind(bindings).Judge(t.Context(), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
+
+		if err != nil {
+			t.Fatal(err)
+		}
+		audited := strings.Count(v.GetAuditAnnotations()[policy.AuditFailure], `"binding"`)
+		if n := len(v.GetStatus().GetDetails().GetCauses()); n != test.denials || len(v.GetWarnings()) != test.warnings || audited != test.warnings {
+			t.Errorf("%d validations, %d bindings: %d denials, %d warnings, %d audited", test.validations, test.bindings, n, len(v.GetWarnings()), audited)
+		}
+	}
+}
