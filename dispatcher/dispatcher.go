@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 )
 
 const (
@@ -91,6 +92,7 @@ type Dispatcher struct {
 	shadows       *shadows
 	speculator    *speculator
 	reinvocations *reinvocationCache
+	policyTurns   *turns.Queue // of clusters with expensive policies
 	entries       entries
 }
 
@@ -119,6 +121,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		options: o, observer: observer, shadows: shadows, speculator: &speculator{capacity: o.Capacity}, reinvocations: newReinvocationCache(),
+		policyTurns: turns.NewQueue(),
 	}, nil
 }
 

@@ -2,24 +2,43 @@ package dispatcher
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"runtime/debug"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// MaxPolicyCost bounds the units of CEL of all policies of one stage of a review together, which take some seconds of a processor. One policy has at
-// most 10,000,000, as in kube-apiserver, which has no bound of their sum.
-const MaxPolicyCost = 20_000_000
+// Bounds of the work of all policies of one stage of a review together. Kubernetes has a bound for each policy, 10,000,000 units of CEL, which took a
+// processor for 7 s, and none for their sum.
+const (
+	// MaxPolicyCost is the most units that they cost. A policy past it fails.
+	MaxPolicyCost = 20_000_000
+	// FreePolicyTime is how long they are evaluated at once. After that the review waits until no other review of its cluster is evaluated for longer,
+	// and evaluates the policy anew: so a cluster takes little more than one processor, whatever its authors and users do.
+	FreePolicyTime = time.Millisecond
+)
+
+// errPolicyCost: MaxPolicyCost is spent.
+var errPolicyCost = errors.New("the policies of the request cost too much together")
+
+// policyMeter counts the cost of the policies of one review.
+type policyMeter struct{ spent int64 }
+
+// Spend implements [policy.Meter].
+func (m *policyMeter) Spend(_ context.Context, units int64) error {
+	if m.spent += units; m.spent > MaxPolicyCost {
+		return errPolicyCost
+	}
+	return nil
+}
 
 // policies judges the calls of policies at once, on the goroutine that owns the review context: there is no host, no encoding and no wait.
 type policies struct {
-	logger        *slog.Logger
+	dispatcher    *Dispatcher
 	reviewContext *reviewContext
 	view          *chain.View // the version that they take; nil for the version of the request
 }
@@ -28,15 +47,35 @@ var _ review.Backend = policies{}
 
 // Start implements [review.Backend]. Each call has ended when it returns.
 func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
-	if p.reviewContext.policyLimits == nil {
-		limits := policy.WithInputs(match.WithCost(p.reviewContext.lookups, MaxPolicyCost))
-		if codec := p.reviewContext.codec; codec != nil {
-			limits = policy.WithCodec(limits, codec)
+	s := p.reviewContext
+	if s.policies == nil {
+		s.policies = policy.WithReview(s.lookups, &s.policyMeter)
+		if s.codec != nil {
+			s.policies = policy.WithCodec(s.policies, s.codec)
 		}
-		p.reviewContext.policyLimits = limits
 	}
+	free, cancel := context.WithTimeout(s.policies, FreePolicyTime)
+	defer cancel()
+	var long bool
+	var rest func() // ends the turn of a long review; nil if its time ended before its turn
 	for i := range set.Calls {
-		done(i, p.judge(p.reviewContext.policyLimits, &set.Calls[i]))
+		c := &set.Calls[i]
+		var result review.Result
+		spent := s.policyMeter.spent
+		if !long {
+			result = p.judge(free, c)
+			if long = free.Err() != nil; long { // the evaluation may have been interrupted
+				rest, _ = p.dispatcher.policyTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
+			}
+		}
+		if long {
+			s.policyMeter.spent = spent
+			result = p.judge(s.policies, c)
+		}
+		done(i, result)
+	}
+	if rest != nil {
+		rest()
 	}
 	return func(int) {}
 }
@@ -46,7 +85,8 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	begun := time.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			p.logger.ErrorContext(ctx, "panic while judging by a policy", "policy", c.Hook.ID.Configuration, "panic", r, "stack", string(debug.Stack()))
+			p.dispatcher.options.Logger.ErrorContext(ctx, "panic while judging by a policy",
+				"policy", c.Hook.ID.Configuration, "panic", r, "stack", string(debug.Stack()))
 			result = review.Fail(review.FailurePanic, "panic: %v", r)
 		}
 		result.Timing.Host = time.Since(begun)
@@ -54,6 +94,9 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	var as *conversion.ResourceKind
 	if p.view != nil {
 		as = &p.view.As
+	}
+	if c.Round > 0 {
+		ctx = policy.Again(ctx)
 	}
 	verdict, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
 	if err != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -13,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -75,7 +78,7 @@ func withPolicies(shadow string, policies ...testPolicy) *match.Snapshot {
 func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 	spends := func(units int64) func(context.Context) (*admissionv1.AdmissionResponse, error) {
 		return func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
-			if err := match.SpendCost(ctx, units); err != nil {
+			if err := policy.Spend(ctx, units); err != nil {
 				return nil, err
 			}
 			return approves(ctx)
@@ -157,6 +160,53 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 					t.Errorf("warnings %q, want %q", got, test.warning)
 				}
 			})
+		})
+	}
+}
+
+// TestOneReviewOfAClusterEvaluatesPoliciesForLong has a policy that takes less than the free time, or more, while another review of the cluster, or of
+// another cluster, is in the middle of a long evaluation. Both evaluate the policy anew once they may take long.
+func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
+	for _, test := range []struct {
+		cluster string
+		length  time.Duration
+		waits   bool
+	}{{"c", dispatcher.FreePolicyTime - 1, false}, {"c", dispatcher.FreePolicyTime + 1, true}, {"other", dispatcher.FreePolicyTime + 1, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			free, length, evaluations, judged := make(chan struct{}), dispatcher.FreePolicyTime+1, 0, 0
+			d, _ := over(t, withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+				evaluations++
+				if evaluations == 2 { // of the first review, in its turn
+					<-free
+					return approves(ctx)
+				}
+				time.Sleep(length) //nolint:forbidigo // of the bubble
+				if ctx.Err() != nil {
+					return denies("interrupted")(ctx)
+				}
+				judged++
+				return approves(ctx)
+			}}), instant{})
+			var running sync.WaitGroup
+			review := func(cluster string) {
+				r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+				r.Admission.Cluster = cluster
+				running.Go(func() {
+					if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
+						t.Errorf("%v %v", a.Response, err)
+					}
+				})
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble
+			}
+			review("c")
+			length = test.length
+			review(test.cluster)
+
+			if waits := judged == 0; waits != test.waits {
+				t.Errorf("%s, %s: the second review waits: %t", test.cluster, test.length, waits)
+			}
+			close(free)
+			running.Wait()
 		})
 	}
 }

@@ -29,8 +29,9 @@ type reviewContext struct {
 	views      []*chain.View
 	// unmatched are the policies of which it is not known whether they apply, and why; nil for nearly all reviews.
 	unmatched map[*match.Hook]error
-	// policyLimits bounds the evaluation of policies by time and cost; nil before the first.
-	policyLimits context.Context //nolint:containedctx // as lookups
+	// policies is the context of policies, with their meter; nil before the first.
+	policies    context.Context //nolint:containedctx // as lookups
+	policyMeter policyMeter
 	// codec applies the patches of mutating policies; nil in validating reviews.
 	codec chain.Codec
 }

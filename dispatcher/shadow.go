@@ -195,7 +195,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	backend := s.dispatcher.backendOf(s.Hook)
 	if s.Hook.Policy != nil {
 		reviewContext.codec = s.dispatcher.options.Codec(allowance{ctx, s.request.Reservation})
-		backend = policies{s.dispatcher.options.Logger, &reviewContext, version.view}
+		backend = policies{s.dispatcher, &reviewContext, version.view}
 	}
 	s.cancel = backend.Start(ctx, &review.CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},

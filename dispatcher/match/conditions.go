@@ -102,27 +102,14 @@ func (m *meteredNames) name(hook string) string {
 // costKey is the key of the units of CEL that are left, in a context.
 type costKey struct{}
 
-// WithCost returns a context in which expressions cost at most so many units of CEL together: past that, a hook with conditions fails to match, and a
-// policy fails. It is for one goroutine. One expression may exceed it, by a million units at most.
+// WithCost returns a context in which matchConditions cost at most so many units of CEL together: past that, a hook with conditions fails to match. It is
+// for matching without a deadline, in one goroutine. One expression may exceed it, by a million units at most.
 func WithCost(ctx context.Context, units int64) context.Context {
 	return context.WithValue(ctx, costKey{}, &units)
 }
 
 // errCost: the units of WithCost are spent.
-var errCost = errors.New("the expressions cost too much together")
-
-// SpendCost takes the units of CEL that an expression has cost from the units of [WithCost]. It returns an error if none are left, and never without a
-// limit.
-func SpendCost(ctx context.Context, units int64) error {
-	left, ok := ctx.Value(costKey{}).(*int64)
-	if !ok {
-		return nil
-	}
-	if *left -= units; *left < 0 {
-		return errCost
-	}
-	return nil
-}
+var errCost = errors.New("the conditions cost too much together")
 
 // limited evaluates conditions within WithCost.
 type limited struct{ cel.ConditionEvaluator }

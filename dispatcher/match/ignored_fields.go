@@ -21,7 +21,8 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	}
 	if h.Policy != nil {
 		if r.Stream || len(r.Hosts) > 0 || r.Timeout > 0 || r.Speculate || r.Hedge.Enabled {
-			say(SeverityWarning, CodeNoEffect, "configuration", "is a policy, which the mesh judges itself: clusters and shadow of its route have an effect, and no other field")
+			say(SeverityWarning, CodeNoEffect, "configuration",
+				"is a policy, which the mesh judges itself: clusters and shadow of its route have an effect, and no other field")
 		}
 		return findings
 	}

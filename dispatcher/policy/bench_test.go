@@ -62,7 +62,7 @@ func benchRequest() *admissionv1.AdmissionRequest {
 
 // judge judges a request by all policies of a snapshot.
 func judge(ctx context.Context, s *match.Snapshot) (denied int) {
-	a, ctx := match.NewAttributes(benchRequest(), match.Unknown{}), policy.WithInputs(ctx)
+	a, ctx := match.NewAttributes(benchRequest(), match.Unknown{}), policy.WithReview(ctx, nil)
 	for _, h := range s.Candidates("c", admissionv1.Stage_STAGE_VALIDATE, a) {
 		if d := h.ShouldCall(ctx, a); d.Match {
 			if v, err := h.Policy.Judge(ctx, a, d.As, d.Unmatched); err != nil || !v.GetAllowed() {

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -36,6 +37,49 @@ func TestTheVerdictOfAPolicyHasABound(t *testing.T) {
 		audited := strings.Count(v.GetAuditAnnotations()[policy.AuditFailure], `"binding"`)
 		if n := len(v.GetStatus().GetDetails().GetCauses()); n != test.denials || len(v.GetWarnings()) != test.warnings || audited != test.warnings {
 			t.Errorf("%d validations, %d bindings: %d denials, %d warnings, %d audited", test.validations, test.bindings, n, len(v.GetWarnings()), audited)
+		}
+	}
+}
+
+// ended is a context whose end shows in Done alone, as at the moment of it.
+type ended struct{ context.Context }
+
+func (ended) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// meter sums up units.
+type meter struct{ spent int64 }
+
+func (m *meter) Spend(_ context.Context, units int64) error {
+	m.spent += units
+	return nil
+}
+
+// TestTheEndOfItsTimeEndsAPolicy has comprehensions in each other, whose inner one the evaluation of cel-go ends and whose outer one it does not.
+func TestTheEndOfItsTimeEndsAPolicy(t *testing.T) {
+	const nested = "lists.range(1000).all(a, lists.range(1000).all(b, a + b >= 0))"
+	for _, variable := range []bool{false, true} {
+		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: nested}}
+		if variable {
+			p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "x", Expression: nested}}
+			p.Spec.Validations[0].Expression = "variables.x"
+		}
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		spent := &meter{}
+
+		v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
+			policy.WithReview(ended{t.Context()}, spent), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
+
+		if err != nil || v.GetAllowed() || !strings.Contains(v.GetStatus().GetMessage(), "interrupted") {
+			t.Errorf("variable %t: %v %v", variable, v, err)
+		}
+		if spent.spent > 10_000 {
+			t.Errorf("variable %t: it was evaluated for %d units after the end", variable, spent.spent)
 		}
 	}
 }

@@ -35,6 +35,23 @@ type input struct {
 	requests                      map[schema.GroupVersionResource]any
 }
 
+// Meter counts the cost of the policies of one review, in one goroutine.
+type Meter interface {
+	// Spend counts units of CEL that an expression has cost. The error ends the evaluation of its policy. It may wait, as long as ctx.
+	Spend(ctx context.Context, units int64) error
+}
+
+// Spend counts units of CEL by the meter of [WithReview]; without one it does nothing.
+func Spend(ctx context.Context, units int64) error {
+	if m, ok := ctx.Value(meterKey{}).(Meter); ok {
+		return m.Spend(ctx, units) //nolint:wrapcheck // it has all words
+	}
+	return nil
+}
+
+// meterKey is the key of the meter of a review, in a context.
+type meterKey struct{}
+
 // inputsKey is the key of the inputs of a review, in a context.
 type inputsKey struct{}
 
@@ -44,16 +61,24 @@ type inputKey struct {
 	kind       schema.GroupVersionKind
 }
 
-// WithInputs returns a context for the policies of one review, in one goroutine. They share the variables that are made of the request.
-func WithInputs(ctx context.Context) context.Context {
+// WithReview returns a context for the policies of one review, in one goroutine. They share the variables that are made of the request, and a meter,
+// which may be nil.
+func WithReview(ctx context.Context, m Meter) context.Context {
+	ctx = context.WithValue(ctx, meterKey{}, m)
 	return context.WithValue(context.WithValue(ctx, inputsKey{}, map[inputKey]*input{}), invocationsKey{}, map[*Mutating]*invocations{})
 }
 
 // invocationsKey is the key of the invocations of a review, in a context.
 type invocationsKey struct{}
 
-// invocations are the bindings for which a policy has been evaluated. When it is evaluated once more, these alone count: kube-apiserver reinvokes
-// bindings that it has invoked (policyReinvokeContext of its mutating plugin).
+// againKey is the key of a reinvocation, in a context.
+type againKey struct{}
+
+// Again returns a context for the reinvocation of policies in a review.
+func Again(ctx context.Context) context.Context { return context.WithValue(ctx, againKey{}, true) }
+
+// invocations are the bindings for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes bindings that it has
+// invoked (policyReinvokeContext of its mutating plugin).
 type invocations struct {
 	begun map[*mutatingBinding]bool
 	again bool
@@ -62,9 +87,8 @@ type invocations struct {
 // invocationsOf begins the evaluation of a policy for a review.
 func invocationsOf(ctx context.Context, m *Mutating) *invocations {
 	all, _ := ctx.Value(invocationsKey{}).(map[*Mutating]*invocations)
-	if known := all[m]; known != nil {
-		known.again = true
-		return known
+	if ctx.Value(againKey{}) != nil && all[m] != nil {
+		return &invocations{begun: all[m].begun, again: true}
 	}
 	made := &invocations{begun: map[*mutatingBinding]bool{}}
 	if all != nil {
@@ -157,6 +181,26 @@ type activation struct {
 	spent             int64 // on variables, by the expression that is being evaluated
 	remaining         int64 // of the budget
 	authorizes        bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
+
+	done        <-chan struct{} // of the context
+	checks      uint            // of done
+	interrupted bool
+}
+
+// interruptedVarName is the variable that comprehensions of cel-go read in each iteration, to end when it is true.
+const interruptedVarName = "#interrupted"
+
+// interrupt is its value. Once it is true it stays so. The activation of cel.Program.ContextEval answers true each hundredth time alone, so that an inner
+// comprehension ends early each time, and the outer one goes on to its end.
+func (a *activation) interrupt() bool {
+	if a.checks++; a.checks%celconfig.CheckFrequency == 0 && !a.interrupted {
+		select {
+		case <-a.done:
+			a.interrupted = true
+		default:
+		}
+	}
+	return a.interrupted
 }
 
 // activate begins an evaluation.
@@ -165,15 +209,15 @@ func (p *compiled) activate(ctx context.Context, in *input, resource schema.Grou
 	if err != nil {
 		return nil, err
 	}
-	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes}
+	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes, done: ctx.Done()}
 	if len(p.variables) > 0 {
-		a.variables = p.lazyVariables(ctx, a)
+		a.variables = p.lazyVariables(a)
 	}
 	return a, nil
 }
 
 // lazyVariables are the variables of a policy, each evaluated when it is first read (CompositionContext of k8s.io/apiserver's plugin/cel).
-func (p *compiled) lazyVariables(ctx context.Context, a *activation) *lazy.MapValue {
+func (p *compiled) lazyVariables(a *activation) *lazy.MapValue {
 	all := lazy.NewMapValue(types.NewObjectType("kubernetes.variables"))
 	for i := range p.variables {
 		x := &p.variables[i]
@@ -182,7 +226,7 @@ func (p *compiled) lazyVariables(ctx context.Context, a *activation) *lazy.MapVa
 			if x.Error != nil {
 				return types.NewErr("composited variable %q fails to compile: %v", name, x.Error)
 			}
-			value, details, err := x.Program.ContextEval(ctx, a)
+			value, details, err := x.Program.Eval(a)
 			if details == nil || details.ActualCost() == nil {
 				return types.NewErr("unable to calculate cost of variable %q", name)
 			}
@@ -217,6 +261,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return a.requestAuthorizer, a.authorizes && a.requestAuthorizer != nil
 	case cel.VariableVarName:
 		return a.variables, true
+	case interruptedVarName:
+		return a.interrupt(), true
 	}
 	return nil, false
 }
@@ -235,7 +281,10 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	case x.Program == nil:
 		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
 	}
-	value, details, failed := x.Program.ContextEval(ctx, a)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
+	}
+	value, details, failed := x.Program.Eval(a)
 	spent := a.spent
 	if a.spent = 0; spent > 0 {
 		if err := a.spend(ctx, spent); err != nil {
@@ -302,5 +351,5 @@ func (a *activation) spend(ctx context.Context, cost int64) error {
 		}
 	}
 	a.remaining -= cost
-	return match.SpendCost(ctx, cost) //nolint:wrapcheck // it has all words
+	return Spend(ctx, cost)
 }

@@ -240,7 +240,7 @@ func kubernetes(t *testing.T, o mutated, hook mutating.PolicyHook) mutationOutco
 func portcullis(t *testing.T, o mutated, p match.Policy) mutationOutcome {
 	_, raw := internalOf(t, o)
 	codec := builtin.New(builtin.Options{}).NewPatchSession(nil)
-	ctx := policy.WithCodec(policy.WithInputs(context.Background()), codec)
+	ctx := policy.WithCodec(policy.WithReview(context.Background(), nil), codec)
 	snapshot, _ := match.Compile(match.Input{Objects: []match.Object{{Policy: p}}})
 	a, object, changed := match.NewAttributes(mutatedRequest(o, raw), known{}), []byte(raw), false
 	for range 2 {

@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	apiservercel "k8s.io/apiserver/pkg/cel"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -243,13 +241,13 @@ func fail(all []decision, message string) {
 	}
 }
 
-// message evaluates a messageExpression, or nothing if there is none. The error is a budget that is spent, or a fault of this program.
+// message evaluates a messageExpression, or nothing if there is none. The error is a budget or a time that is spent, or a fault of this program.
 func (a *activation) message(ctx context.Context, x *cel.CompilationResult) (string, error) {
 	if x.ExpressionAccessor == nil {
 		return "", nil
 	}
 	value, _, err := a.evaluate(ctx, x)
-	if errors.Is(err, apiservercel.ErrOutOfBudget) || errors.Is(err, apiservercel.ErrInternal) {
+	if err != nil {
 		return "", err
 	}
 	text, _ := value.(celtypes.String)

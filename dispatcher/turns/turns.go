@@ -70,6 +70,19 @@ func (q *Queue) Wait(ctx context.Context, holder string, rests bool) (done func(
 	}, nil
 }
 
+// Own returns when no other call of a holder works; done ends its turn. Holders do not wait for each other, and do not rest. The error is the end of ctx.
+func (q *Queue) Own(ctx context.Context, holder string) (done func(), err error) {
+	l := q.join(holder)
+	if err := enter(ctx, l.head); err != nil {
+		q.quit(holder, l)
+		return nil, err
+	}
+	return func() {
+		<-l.head
+		q.quit(holder, l)
+	}, nil
+}
+
 // Spend counts work that has no turn, such as the bytes of a message that is read or written. It returns how long the holder has to rest from its
 // work before.
 func (q *Queue) Spend(holder string, work time.Duration) (rest time.Duration) {
