@@ -85,6 +85,10 @@ func (f *fileReader) read(data []byte) {
 		f.report(Problem{Code: CodeLimit, Message: fmt.Sprintf("the file has %d bytes, and at most %d are read: split it", len(data), MaxFileBytes)})
 		return
 	}
+	if said := foreignFile(f.file, data); said != "" {
+		f.report(Problem{Code: CodeKind, Message: said})
+		return
+	}
 	if len(data) == 0 {
 		f.report(Problem{
 			Severity: match.SeverityWarning, Code: CodeEmpty,

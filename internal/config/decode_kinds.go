@@ -177,6 +177,9 @@ func (h head) item() head {
 
 // unread says why a kind is not read.
 func unread(h head) string {
+	if said := foreign(h); said != "" {
+		return said
+	}
 	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds + suggestKind(h)
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -56,7 +57,7 @@ func (f *fileReader) policy(c *policies.Compiler, t text) *PolicyDocument {
 	case h.Kind != kinds.PolicyKind:
 		return nil
 	case h.APIVersion != kinds.APIVersion:
-		d.fault(CodeKind, "apiVersion", fmt.Sprintf("Policy of %s is not read: write a Policy of %s", h.APIVersion, kinds.APIVersion))
+		d.fault(CodeKind, "apiVersion", cmp.Or(foreign(h), fmt.Sprintf("Policy of %s is not read: write a Policy of %s", h.APIVersion, kinds.APIVersion)))
 		return nil
 	}
 	compiled, ok := readThrough(d, func(p *kinds.Policy, _ Validator) (*policies.Policy, field.ErrorList) { return c.Compile(p) })

@@ -54,7 +54,11 @@ spec:
 			`f.yaml:12: Policy "p": spec.mutations: Forbidden: a Policy does not change objects yet: remove them, and write validations`,
 		}},
 		{"A Policy of another group.", strings.Replace(text, "portcullis.dev", "kyverno.io", 1), nil, []string{
-			`f.yaml:1: Policy "p": apiVersion: Policy of kyverno.io/v1 is not read: write a Policy of portcullis.dev/v1`,
+			`f.yaml:1: Policy "p": apiVersion: Policy of kyverno.io/v1 belongs to Kyverno and is not judged here: write a Policy of portcullis.dev/v1 or a ` +
+				"ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, or keep it in Kyverno, whose webhook the mesh can call (docs/coming-from.md#kyverno)",
+		}},
+		{"A Policy of an unknown group.", strings.Replace(text, "portcullis.dev", "example.com", 1), nil, []string{
+			`f.yaml:1: Policy "p": apiVersion: Policy of example.com/v1 is not read: write a Policy of portcullis.dev/v1`,
 		}},
 		{"A List.", "apiVersion: v1\nkind: List\nitems: []\n", nil, []string{`f.yaml:2: List: kind: a List is not read here: write its items as documents`}},
 		{"No YAML.", "a: b: c\n", nil, []string{`f.yaml:1: not valid YAML: mapping values are not allowed in this context`}},

@@ -277,7 +277,7 @@ func mountRoot(dir string) string {
 // readable reports whether a file of a directory is a document by its name.
 func readable(name string) bool {
 	switch filepath.Ext(name) {
-	case ".yaml", ".yml", ".json":
+	case ".yaml", ".yml", ".json", config.RegoExt: // the last is refused
 		return !strings.HasPrefix(name, ".")
 	}
 	return false

@@ -76,6 +76,16 @@ func TestADirectoryIsItsManifests(t *testing.T) {
 	}
 }
 
+func TestAFileOfOpenPolicyAgentIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), clusterDoc("a", "1"))
+	write(t, filepath.Join(dir, "policy.rego"), "package kubernetes.admission\n")
+	l := list(t, directory(t, dir))
+	if len(l.Objects) != 1 || len(l.Problems) != 1 || !strings.Contains(lines(l.Problems)[0], "policy.rego: a file .rego belongs to Open Policy Agent") {
+		t.Errorf("%d objects, problems %q", len(l.Objects), lines(l.Problems))
+	}
+}
+
 func TestTheRevisionOfAListingFollowsTheFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), clusterDoc("a", "1"))

@@ -126,7 +126,7 @@ func (s *Source) decodeFiles(m *corev1.ConfigMap, budget *config.Budget) (object
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		file := path.Join("configmaps", m.Namespace, m.Name, key)
 		switch path.Ext(key) {
-		case ".yaml", ".yml", ".json":
+		case ".yaml", ".yml", ".json", config.RegoExt:
 			found, wrong := s.o.Decoder.DecodeWithin(budget, file, []byte(m.Data[key]))
 			objects, problems = append(objects, found...), append(problems, wrong...)
 		default:

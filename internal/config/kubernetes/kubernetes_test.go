@@ -47,7 +47,7 @@ func TestListReadsTheFilesOfLabelledConfigMaps(t *testing.T) {
 	other := configMap("other", "1", map[string]string{"a.yaml": strings.Replace(route, "%", "not", 1)})
 	other.Labels = nil
 	s, client := newSource(t, namespace, other, configMap("hooks", "1", map[string]string{
-		"a.yaml": strings.Replace(route, "%", "a", 1), "b.json": "{", "README": "text",
+		"a.yaml": strings.Replace(route, "%", "a", 1), "b.json": "{", "README": "text", "policy.rego": "package kubernetes.admission",
 	}))
 	l, err := s.List(t.Context())
 	if err != nil {
@@ -57,7 +57,8 @@ func TestListReadsTheFilesOfLabelledConfigMaps(t *testing.T) {
 	if len(l.Objects) != 1 || l.Objects[0].Origin() != "configmaps/mesh/hooks/a.yaml:1" {
 		t.Errorf("objects %+v", l.Objects)
 	}
-	if text := l.Problems.Err().Error(); !strings.Contains(text, "configmaps/mesh/hooks/b.json") || len(l.Problems) != 2 {
+	if text := l.Problems.Err().Error(); !strings.Contains(text, "configmaps/mesh/hooks/b.json") ||
+		!strings.Contains(text, "policy.rego: a file .rego belongs to Open Policy Agent") || len(l.Problems) != 3 {
 		t.Errorf("problems %v", l.Problems)
 	}
 	if again, err := s.List(t.Context()); err != nil || again.Revision != l.Revision {

@@ -7,34 +7,75 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
 )
 
-// TestThePoliciesOfThePage judges requests by the policies that docs/policies.md shows.
-func TestThePoliciesOfThePage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "policies.md"))
+// blocks returns the blocks of YAML in a page of docs.
+func blocks(t *testing.T, name string) (all []string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := map[string]config.PolicyDocument{}
 	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
-		for _, p := range compile(t, block[1]) {
+		all = append(all, block[1])
+	}
+	return all
+}
+
+// judged is a request, and the answer of a policy in a cluster.
+type judged struct {
+	policy, cluster string
+	request         request
+	want            string
+}
+
+// judgeByPage judges requests by the policies of a page. Each policy has one.
+func judgeByPage(t *testing.T, page string, requests []judged) {
+	t.Helper()
+	shown, asked := map[string]config.PolicyDocument{}, map[string]bool{}
+	for _, block := range blocks(t, page) {
+		for _, p := range compile(t, block) {
 			shown[p.Document().Metadata.Name] = p
 		}
 	}
-	pod := func(labels, spec string) request { return request{object: object("Pod", "default", labels, spec)} }
-	privileged := "containers: [{name: a, image: a}], initContainers: [{name: b, image: b, securityContext: {privileged: true}}]"
+	for _, tc := range requests {
+		asked[tc.policy] = true
+		p, ok := shown[tc.policy]
+		if !ok {
+			t.Errorf("the page shows no policy %s", tc.policy)
+			continue
+		}
+		e := p.Expand(tc.cluster)
+		checkAccepted(t, e)
+		if got := judge(t, e, tc.request); got != tc.want {
+			t.Errorf("%s in cluster %q: %s, want %s", tc.policy, tc.cluster, got, tc.want)
+		}
+	}
+	for name := range shown {
+		if !asked[name] {
+			t.Errorf("no request is judged by %s", name)
+		}
+	}
+}
+
+func pod(labels, spec string) request {
+	return request{object: object("Pod", "default", labels, spec)}
+}
+
+// privileged is a Pod with a privileged init container.
+const privileged = "containers: [{name: a, image: a}], initContainers: [{name: b, image: b, securityContext: {privileged: true}}]"
+
+// TestThePoliciesOfThePage judges requests by the policies that docs/policies.md shows.
+func TestThePoliciesOfThePage(t *testing.T) {
 	exec := func(namespace string, groups ...string) request {
 		return request{operation: admission.Connect, subresource: "exec", object: "apiVersion: v1\nkind: PodExecOptions", exec: namespace, groups: groups}
 	}
-	judged := map[string]bool{}
-	for _, tc := range []struct {
-		policy, cluster string
-		request         request
-		want            string
-	}{
+	judgeByPage(t, "policies.md", []judged{
 		{"no-latest-images", "", pod("", image("nginx")), "recorded: give each image a tag other than latest"},
 		{"no-latest-images", "", pod("", image("nginx:1")), "allowed"},
 		{"no-latest-images", "", request{object: object("Pod", "kube-system", "", image("nginx"))}, "allowed"},
@@ -53,22 +94,48 @@ func TestThePoliciesOfThePage(t *testing.T) {
 		{"no-exec", "", exec("shop"), "denied: ask the platform team for a session in production"},
 		{"no-exec", "", exec("shop", "platform"), "allowed"},
 		{"no-exec", "", exec("default"), "allowed"},
-	} {
-		judged[tc.policy] = true
-		p, ok := shown[tc.policy]
-		if !ok {
-			t.Errorf("the page shows no policy %s", tc.policy)
+	})
+}
+
+// TestThePoliciesOfOtherEngines judges requests by the policies that docs/coming-from.md shows, and reads the documents beside them.
+func TestThePoliciesOfOtherEngines(t *testing.T) {
+	inSystem := request{object: object("Pod", "kube-system", "", image("a")+", hostNetwork: true")}
+	judgeByPage(t, "coming-from.md", []judged{
+		{"host-network", "", pod("", image("a")+", hostNetwork: true"), "denied: the network of the node is for the platform team"},
+		{"host-network", "", inSystem, "allowed"},
+		{"host-network", "", pod("", image("a")), "allowed"},
+		{"require-team", "", pod("app: x", image("a")), "denied: set the label team"},
+		{"require-team", "", pod("team: ''", image("a")), "denied: set the label team"},
+		{"require-team", "", pod("team: web", image("a")), "allowed"},
+		{"require-team", "", inSystem, "allowed"},
+		{"allowed-registries", "", pod("", image("registry.example.com/shop:1")), "allowed"},
+		{"allowed-registries", "", pod("", image("registry.example.com.attacker.test/shop:1")), "denied: take images from our registry"},
+		{"allowed-registries", "", pod("", image("nginx")), "denied: take images from our registry"},
+		{"allowed-registries", "trial", pod("", image("nginx")), "allowed"},
+		{"no-privileged-pods", "", pod("", privileged), "recorded: no privileged containers"},
+		{"no-privileged-pods", "", pod("", image("a")), "allowed"},
+	})
+
+	var read, refused []string
+	for _, block := range blocks(t, "coming-from.md") {
+		if strings.HasPrefix(block, "apiVersion: portcullis.dev/") {
 			continue
 		}
-		e := p.Expand(tc.cluster)
-		checkAccepted(t, e)
-		if got := judge(t, e, tc.request); got != tc.want {
-			t.Errorf("%s in cluster %q: %s, want %s", tc.policy, tc.cluster, got, tc.want)
+		objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("page.yaml", []byte(block))
+		for _, o := range objects {
+			read = append(read, o.Kind)
+		}
+		for _, p := range problems {
+			if !strings.Contains(p.Message, "is not judged here: ") {
+				t.Error(p)
+			}
+			refused = append(refused, p.Key.Kind)
 		}
 	}
-	for name := range shown {
-		if !judged[name] {
-			t.Errorf("no request is judged by %s", name)
-		}
+	if diff := cmp.Diff([]string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, read); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"ClusterPolicy", "ConstraintTemplate", "AllowedRegistries", "ClusterAdmissionPolicy"}, refused); diff != "" {
+		t.Error(diff)
 	}
 }
