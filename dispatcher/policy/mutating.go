@@ -238,6 +238,9 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, invocations *
 
 // mutate evaluates one mutation and makes its result the object, with the defaults of its kind.
 func (t *mutating) mutate(ctx context.Context, m *mutation) error {
+	if m.Error != nil {
+		return m.Error
+	}
 	a, err := t.activate(ctx, t.in, t.in.seen, celconfig.RuntimeCELCostBudget, true)
 	if err != nil {
 		return err
@@ -330,7 +333,9 @@ func (t *mutating) response(ctx context.Context) (*admissionv1.AdmissionResponse
 			return nil, fmt.Errorf("its changes cannot be expressed as one patch: %w", err)
 		}
 	}
-	v.PatchType = string(admissionregistrationv1.PatchTypeJSONPatch)
+	if len(v.GetPatch()) > 0 {
+		v.PatchType = string(admissionregistrationv1.PatchTypeJSONPatch)
+	}
 	if len(t.failures) > 0 {
 		v.Warnings = []string{fmt.Sprintf("policy %q failed in part, which its failure policy ignores: %s", t.policy.Name, t.failures[0].message)}
 	}
@@ -339,11 +344,16 @@ func (t *mutating) response(ctx context.Context) (*admissionv1.AdmissionResponse
 
 // status has the first failure as its message, and all as its causes (Dispatch of kube-apiserver's policyDispatcher).
 func (t *mutating) status(ctx context.Context) *admissionv1.Status {
-	resource := t.attributes.Requested().Resource
+	resource, name := t.attributes.Requested().Resource, ""
+	if t.in == nil {
+		name = nameOf(ctx, t.attributes)
+	} else { // as changed so far
+		name = nameIn(t.in.versioned)
+	}
 	s := &admissionv1.Status{
 		Status: metav1.StatusFailure, Code: codeForbidden, Reason: string(cmp.Or(t.failures[0].reason, metav1.StatusReasonForbidden)),
 		Message: t.failures[0].message,
-		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: nameOf(ctx, t.attributes)},
+		Details: &admissionv1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: name},
 	}
 	for _, f := range t.failures {
 		s.Details.Causes = append(s.Details.Causes, &admissionv1.StatusCause{Message: f.message})

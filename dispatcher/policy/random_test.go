@@ -282,8 +282,9 @@ func (x expressions) annotations() []string {
 }
 
 // request is a request as a client makes it: its objects are not defaulted yet.
-func (r random) request() *admissionv1.AdmissionRequest {
-	e := pick(r, endpoints()...)
+func (r random) request() *admissionv1.AdmissionRequest { return r.requestOf(pick(r, endpoints()...)) }
+
+func (r random) requestOf(e endpoint) *admissionv1.AdmissionRequest {
 	req := &admissionv1.AdmissionRequest{
 		Kind:        &admissionv1.GroupVersionKind{Group: e.gvk().Group, Version: e.gvk().Version, Kind: e.kind},
 		Resource:    &admissionv1.GroupVersionResource{Group: e.group, Version: e.version, Resource: e.resource},

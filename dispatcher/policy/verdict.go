@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -180,23 +181,33 @@ func (r *verdict) status(ctx context.Context, a *match.Attributes) *admissionv1.
 
 // nameOf is the name of the object, or the beginning of a name that is yet to be generated (extractResourceName of k8s.io/apiserver/pkg/admission).
 func nameOf(ctx context.Context, a *match.Attributes) string {
-	const unknown, nameless = "Unknown", "Unknown/errorGettingName" // nameless: the options of a CONNECT have no metadata
 	if name := a.Name(); name != "" {
 		return name
 	}
 	versioned, err := a.Versioned(ctx, nil)
 	if err != nil {
-		return unknown
+		return unknownName
+	}
+	return nameIn(versioned)
+}
+
+// nameIn is the name of an object of a request, as nameOf.
+func nameIn(versioned *admission.VersionedAttributes) string {
+	if name := versioned.GetName(); name != "" {
+		return name
 	}
 	switch u, ok := versioned.VersionedObject.(*unstructured.Unstructured); {
 	case !ok:
-		return unknown
-	case u.Object["metadata"] == nil:
-		return nameless
+		return unknownName
+	case u.Object["metadata"] == nil && versioned.GetOperation() == admission.Connect: // the options of a CONNECT have no metadata
+		return unknownName + "/errorGettingName"
 	default:
-		return cmp.Or(u.GetName(), u.GetGenerateName(), unknown)
+		return cmp.Or(u.GetName(), u.GetGenerateName(), unknownName)
 	}
 }
+
+// unknownName stands for the name of an object that has none.
+const unknownName = "Unknown"
 
 // text is a denial in the words of kube-apiserver.
 func (r *verdict) text(d denial) string {

@@ -48,12 +48,12 @@ func withStrategy(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 	return crd
 }
 
-// maker makes empty objects: of kinds without a type, unstructured ones.
+// maker makes empty objects: of groups that are not built in, unstructured ones.
 type maker struct{ scheme *runtime.Scheme }
 
 // New implements runtime.ObjectCreater.
 func (m maker) New(kind schema.GroupVersionKind) (runtime.Object, error) {
-	if m.scheme.Recognizes(kind) {
+	if m.scheme.IsGroupRegistered(kind.Group) {
 		return m.scheme.New(kind)
 	}
 	custom := &unstructured.Unstructured{}
@@ -75,10 +75,10 @@ func (c convertors) Convert(in, out, context any) error {
 	if !isCustom || !intoCustom {
 		return c.ObjectConvertor.Convert(in, out, context)
 	}
-	switch by, ok := c.custom[from.GroupVersionKind().GroupKind()]; {
+	switch by, ok := c.custom[to.GroupVersionKind().GroupKind()]; {
 	case ok:
 		return by.Convert(in, out, context)
-	case from.GroupVersionKind() != to.GroupVersionKind():
+	case from.GroupVersionKind().GroupVersion() != to.GroupVersionKind().GroupVersion():
 		return fmt.Errorf("%s is of no CustomResourceDefinition", from.GroupVersionKind())
 	}
 	to.SetUnstructuredContent(from.UnstructuredContent())

@@ -1,0 +1,48 @@
+package policy_test
+
+import (
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// mutated has a Pod without a name judged by a policy of JSON patches.
+func mutated(t *testing.T, expressions ...string) *admissionv1.AdmissionResponse {
+	t.Helper()
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}
+	for _, text := range expressions {
+		p.Spec.Mutations = append(p.Spec.Mutations, admissionregistrationv1.Mutation{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: text},
+		})
+	}
+	request := benchRequest()
+	request.Name, request.Object = "", &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"a-"}}`)}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	v, err := policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding}).Judge(
+		policy.WithReview(t.Context(), nil), match.NewAttributes(request, match.Unknown{}), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestMutationsThatUndoEachOtherAreNoPatch(t *testing.T) {
+	v := mutated(t, `[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`, `[JSONPatch{op: "remove", path: "/metadata/labels"}]`)
+	if !v.GetAllowed() || v.GetPatchType() != "" || len(v.GetPatch()) > 0 {
+		t.Errorf("patch %q of type %q: %v", v.GetPatch(), v.GetPatchType(), v.GetStatus())
+	}
+}
+
+func TestARefusalNamesTheObjectAsChanged(t *testing.T) {
+	v := mutated(t, `[JSONPatch{op: "add", path: "/metadata/name", value: "changed"}]`, `["no patch"]`)
+	const want = "policy 'p' with binding 'b' denied request: must evaluate to list(JSONPatch) but got list(string)"
+	if s := v.GetStatus(); s.GetMessage() != want || s.GetDetails().GetName() != "changed" {
+		t.Errorf("%q of %q, want %q", s.GetMessage(), s.GetDetails().GetName(), want)
+	}
+}

@@ -1,0 +1,157 @@
+package oracle
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// MutatingPolicies is kube-apiserver's MutatingAdmissionPolicy plugin, in the cluster of an [Oracle]. Policies have no params.
+type MutatingPolicies struct {
+	oracle     *Oracle
+	matcher    generic.PolicyMatcher
+	dispatcher generic.Dispatcher[mutating.PolicyHook]
+	apart      bool
+}
+
+// MutatingPolicies returns the plugin. It reads namespaces as the webhook plugins do.
+func (o *Oracle) MutatingPolicies(a authorizer.Authorizer) *MutatingPolicies {
+	matcher := matching.NewMatcher(o.wiring.informers.Core().V1().Namespaces().Lister(), o.wiring.client)
+	return &MutatingPolicies{oracle: o, matcher: generic.NewPolicyMatcher(matcher), dispatcher: mutating.NewDispatcher(a, matcher, typeConverters{})}
+}
+
+// Apart returns the plugin with a dispatch for each policy: a policy is matched with the object as the policies before it left it, and the failure of one
+// ends the request.
+func (p *MutatingPolicies) Apart() *MutatingPolicies {
+	apart := *p
+	apart.apart = true
+	return &apart
+}
+
+// Elsewhere returns how many mutations the policies have that take a request in another version than it came in, for all of their bindings.
+func (p *MutatingPolicies) Elsewhere(policies []mutating.PolicyHook, req *admissionv1.AdmissionRequest) (mutations int, err error) {
+	attributes, err := p.oracle.Attributes(req)
+	if err != nil {
+		return 0, err
+	}
+	for _, hook := range policies {
+		matches, _, kind, err := p.matcher.DefinitionMatches(attributes, p.oracle.objects, mutating.NewMutatingAdmissionPolicyAccessor(hook.Policy))
+		if err == nil && matches && kind != attributes.GetKind() {
+			mutations += len(hook.Policy.Spec.Mutations) * len(hook.Bindings)
+		}
+	}
+	return mutations, nil
+}
+
+// typeConverters are the schemas of the API server.
+type typeConverters struct{}
+
+var _ patch.TypeConverterManager = typeConverters{}
+
+// GetTypeConverter implements [patch.TypeConverterManager].
+func (typeConverters) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+}
+
+// Run implements [patch.TypeConverterManager].
+func (typeConverters) Run(context.Context) {}
+
+// Judge admits one request by compiled policies, in their order, and once more if the plugin asks for it (reinvoker of k8s.io/apiserver/pkg/admission).
+func (p *MutatingPolicies) Judge(ctx context.Context, policies []mutating.PolicyHook, req *admissionv1.AdmissionRequest) (Outcome, error) {
+	attributes, err := p.oracle.Attributes(req)
+	if err != nil {
+		return Outcome{}, err
+	}
+	r := &recorder{Attributes: attributes, annotations: map[string]string{}}
+	var refusal error
+	if admission.NewHandler(admission.Create, admission.Update, admission.Connect).Handles(attributes.GetOperation()) { // NewPlugin
+		ctx = warning.WithWarningRecorder(ctx, r)
+		refusal = p.dispatch(ctx, r, policies)
+		if again := r.GetReinvocationContext(); refusal == nil && again.ShouldReinvoke() {
+			again.SetIsReinvoke()
+			refusal = p.dispatch(ctx, r, policies)
+		}
+	}
+	return r.outcome(refusal, nil, gvkOf(req))
+}
+
+func (p *MutatingPolicies) dispatch(ctx context.Context, r *recorder, policies []mutating.PolicyHook) error {
+	if !p.apart {
+		return p.dispatcher.Dispatch(ctx, r, p.oracle.objects, policies)
+	}
+	for i := range policies {
+		if err := p.dispatcher.Dispatch(ctx, r, p.oracle.objects, policies[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CompileMutatingPolicy compiles a policy as compilePolicy of the plugin does, which is not exported.
+func CompileMutatingPolicy(p *mutating.Policy, bindings ...*mutating.PolicyBinding) mutating.PolicyHook {
+	hook := mutating.PolicyHook{Policy: p, Bindings: bindings}
+	compiler, err := cel.NewCompositedCompiler(baseEnvironment())
+	if err != nil {
+		hook.ConfigurationError = err
+		return hook
+	}
+	c := policyCompiler{compiler, cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}}
+	e := mutating.PolicyEvaluator{CompositedCompiler: compiler}
+	for _, v := range p.Spec.Variables {
+		compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, c.declared, environment.StoredExpressions)
+	}
+	if len(p.Spec.MatchConditions) > 0 {
+		var conditions []cel.ExpressionAccessor
+		for i := range p.Spec.MatchConditions {
+			conditions = append(conditions, (*matchconditions.MatchCondition)(&p.Spec.MatchConditions[i]))
+		}
+		e.Matcher = matchconditions.NewMatcher(c.compile(conditions), p.Spec.FailurePolicy, "policy", "validate", p.Name)
+	}
+	c.declared.HasPatchTypes = true
+	for _, m := range p.Spec.Mutations {
+		if m.JSONPatch != nil {
+			e.Mutators = append(e.Mutators, patch.NewJSONPatcher(c.mutation(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression})))
+		} else {
+			e.Mutators = append(e.Mutators, patch.NewApplyConfigurationPatcher(
+				c.mutation(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression})))
+		}
+	}
+	hook.Evaluator = e
+	return hook
+}
+
+func (c policyCompiler) mutation(x cel.ExpressionAccessor) cel.MutatingEvaluator {
+	return c.CompileMutatingEvaluator(x, c.declared, environment.StoredExpressions)
+}
+
+// Received is an object that a patch has made of the object of a request, as the API server reads it and writes it again. A built-in object need not say
+// its kind.
+func (o *Oracle) Received(req *admissionv1.AdmissionRequest, raw []byte) ([]byte, error) {
+	kind := gvkOf(req)
+	if o.custom || !legacyscheme.Scheme.Recognizes(kind) {
+		return raw, (&unstructured.Unstructured{}).UnmarshalJSON(raw)
+	}
+	object, _, err := legacyscheme.Codecs.UniversalDecoder(internal(kind)).Decode(raw, &kind, nil)
+	if err != nil {
+		return nil, err
+	}
+	return encode(object, kind)
+}
