@@ -18,6 +18,7 @@ func kubernetesTests() []string {
 		"cmd/portcullis",                      // the program
 		"cmd/portcullis/internal/cli/cluster", // a part of the program
 		"cmd/portcullis/internal/cli/config",  // a part of the program
+		"cmd/portcullis/internal/cli/policy",  // a part of the program
 		"cmd/portcullis/internal/serve",       // a part of the program
 		"conversion/builtin",                  // itself
 		"dispatcher",                          // internal/oracle and conversion/builtin

@@ -35,6 +35,7 @@ type Decoder struct {
 	expressions *match.Expressions
 	policies    *policy.Compiler
 	unstaged    bool // WithoutStaging
+	fromServer  bool // WithoutServerFields
 }
 
 // NewDecoder returns a decoder that has read nothing yet. It refuses every webhook configuration if the validator is nil.
@@ -62,7 +63,7 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 
 // DecodeWithin is Decode for a file that shares a budget with others; nil for a file without one.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, policies: d.policies, unstaged: d.unstaged, budget: b}
+	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, policies: d.policies, unstaged: d.unstaged, fromServer: d.fromServer, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
@@ -74,6 +75,7 @@ type fileReader struct {
 	expressions *match.Expressions
 	policies    *policy.Compiler
 	unstaged    bool    // initializers are refused
+	fromServer  bool    // fields that an API server sets are left out
 	budget      *Budget // nil for none
 	count       int     // documents so far
 	objects     []Object

@@ -31,6 +31,9 @@ func (d *document) read(h head) {
 		}
 		return
 	}
+	if d.fromServer {
+		d.dropServerFields(h)
+	}
 	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
 	var ok bool
 	switch h.APIVersion + " " + h.Kind {

@@ -34,6 +34,7 @@ type lintCommand struct {
 	ownNamespace string
 	mutateBudget time.Duration
 	output       string
+	noLines      bool // lines are not written
 }
 
 // NewLint returns "lint".
@@ -75,8 +76,20 @@ func (c *lintCommand) run(cmd *cobra.Command) error {
 	if len(objects)+len(problems) == 0 {
 		return errors.New("-f: there is no document in it")
 	}
+	return c.report(cmd.Context(), objects, problems, cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// Lint writes the findings about documents as "portcullis lint" does, and returns its error. Without lines, the places of documents mean nothing to
+// a reader.
+func Lint(ctx context.Context, objects []config.Object, problems config.Problems, notes io.Writer, lines bool) error {
+	c := lintCommand{mutateBudget: registration.DefaultMutateTimeout, noLines: !lines}
+	return c.report(ctx, objects, problems, notes, notes)
+}
+
+// report writes the findings, and returns an error with their exit code.
+func (c *lintCommand) report(ctx context.Context, objects []config.Object, problems config.Problems, out, notes io.Writer) error {
 	if problems.Err() == nil { // else the findings would be about other documents than the author means
-		found, err := c.inspect(cmd.Context(), objects)
+		found, err := c.inspect(ctx, objects)
 		if err != nil {
 			return err
 		}
@@ -85,9 +98,12 @@ func (c *lintCommand) run(cmd *cobra.Command) error {
 	report := lintReport{Objects: len(objects), Findings: make([]*configv1.Finding, 0, len(problems))}
 	for _, p := range problems.Sorted() {
 		p.File = relative(p.File)
+		if c.noLines {
+			p.Line = 0
+		}
 		report.add(service.FindingOf(p), c.acknowledge)
 	}
-	if err := report.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), c.output); err != nil {
+	if err := report.print(out, notes, c.output); err != nil {
 		return err
 	}
 	switch {

@@ -21,11 +21,12 @@ import (
 // NewCommand returns "policy" and the commands below it.
 func NewCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
-		Use:     "policy",
-		Short:   "Work with policies",
-		Long:    `Policy has the commands about documents of kind Policy, which docs/policies.md explains.`,
-		Example: "  portcullis policy expand policy.yaml",
-	}, newExpandCommand())
+		Use:   "policy",
+		Short: "Work with policies",
+		Long:  `Policy has the commands about documents of kind Policy, which docs/policies.md explains, and about the admission policies of Kubernetes.`,
+		Example: `  portcullis policy expand policy.yaml
+  portcullis policy import --kube-context prod-1 --shadow > policies.yaml`,
+	}, newExpandCommand(), newImportCommand())
 }
 
 type expandCommand struct {
