@@ -59,9 +59,9 @@ func serial(hooks []*match.Hook) (out chain, sum time.Duration) {
 }
 
 // isSerial reports whether the time of a hook counts. A hook or initializer that fails open is left out when the time is short, so it
-// refuses no request by its timeout.
+// refuses no request by its timeout. A policy is judged in the process: its timeout is the deadline of the review.
 func isSerial(h *match.Hook) bool {
-	return h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE && h.FailsClosed()
+	return h.Policy == nil && h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE && h.FailsClosed()
 }
 
 // chain are hooks that one request meets, in the order in which they are called.

@@ -54,6 +54,22 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
+// mutatingPolicy is a MutatingAdmissionPolicy on Deployments with its binding.
+func mutatingPolicy(name string) string {
+	return `apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: ` + name + `}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  reinvocationPolicy: Never
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[]'}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: ` + name + `}
+spec: {policyName: ` + name + `}`
+}
+
 // hook is a hook, with the fields that more replaces.
 func hook(name string, more ...string) string {
 	fields := []string{
@@ -258,6 +274,9 @@ func TestMutatingHooksThatNeedTooMuchTimeTogether(t *testing.T) {
 		"of one cluster": {
 			[]string{mutating("a", hook("x")), mutating("b", hook("y")), clusterNamed("east"), route("r", "configuration: b, clusters: [east]")},
 			`timeout-budget: *of cluster east may have to wait 20s`,
+		},
+		"policies are not called": {
+			[]string{mutating("a", hook("x")), mutatingPolicy("p"), mutatingPolicy("q")}, "",
 		},
 		"of two clusters": {
 			[]string{mutating("a", hook("x")), mutating("b", hook("y")), clusterNamed("east"), clusterNamed("west"),
