@@ -79,39 +79,43 @@ func sideBySide() []string { return []string{"-p=3", "-parallel=4"} }
 
 // testStages show that a checkout works, with Go, git, make and a C compiler alone.
 func testStages() []stage {
-	stages := []stage{{{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")}}}
-	stages = append(stages, partStages("-short")...)
 	short := append([]string{"-short", "-count=1"}, ".", "./build", "./kube", "./pki", "./process") // the others leave all tests to the gate
-	return append(stages, stage{{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}})
+	return []stage{
+		{{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")}},
+		partStage("-short"),
+		{{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}},
+	}
 }
 
 // gateStages are the stages that `.ci/run` runs after the circle test.
 func gateStages(p packages) []stage {
-	stages := []stage{
+	return []stage{
 		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
 		{{Name: "unit-race", Dir: ".", Tests: slices.Concat(sideBySide(), []string{"-race", longest}, p.concurrent)}},
-	}
-	stages = append(stages, partStages("-race")...)
-	return append(stages,
-		stage{{Name: "browser", Dir: ".", Command: []string{".ci/browser"}}},
-		stage{{Name: "e2e-vet", Dir: "test/e2e", Command: []string{"go", "vet", "./..."}}}, // compiles once for both shards
-		stage{
+		partStage("-race"),
+		{
+			{Name: "browser", Dir: ".", Command: []string{".ci/browser"}},
+			{Name: "e2e-vet", Dir: "test/e2e", Command: []string{"go", "vet", "./..."}}, // compiles once for both shards
+		},
+		{
 			{Name: "e2e-1", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
 			{Name: "e2e-2", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
-		stage{{
+		{{
 			Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
 				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
 			},
 		}},
-		stage{{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}},
-		stage{{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}}},
-		stage{{Name: "bench", Dir: "test/bench", Tests: []string{"./..."}}},
-		stage{makeStep("sdks")},
-		stage{makeStep("lint")},
-		stage{makeStep("checkgenerate")},
-		stage{makeStep("breaking")},
-	)
+		{
+			{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}},
+			{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}},
+		},
+		{{Name: "bench", Dir: "test/bench", Tests: []string{"./..."}}},
+		{makeStep("sdks")},
+		{makeStep("lint")},
+		{makeStep("checkgenerate")},
+		{makeStep("breaking")},
+	}
 }
 
 // soakStages are all tests with their largest counts, one step after the other.
@@ -140,13 +144,12 @@ func soakStages() []stage {
 	return append(stages, stage{{Name: "mutants", Dir: ".", Command: []string{"tools/mutants/run", "--circle", "gate"}}})
 }
 
-// partStages test the modules that hosts link.
-func partStages(flag string) []stage {
-	var stages []stage
+// partStage tests the modules that hosts link, side by side: much of their time is spent waiting.
+func partStage(flag string) (s stage) {
 	for _, part := range parts() {
-		stages = append(stages, stage{{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: []string{flag, "./..."}}})
+		s = append(s, step{Name: strings.ReplaceAll(part, "/", "-"), Dir: part, Tests: []string{flag, "./..."}})
 	}
-	return stages
+	return s
 }
 
 // makeStep is a target of the Makefile.
