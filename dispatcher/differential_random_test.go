@@ -205,7 +205,7 @@ func (r chance) experiment(w *world) *experiment {
 	}
 	// Deadlines are the wall clock's, and the original cannot be given another: on a busy machine a call that it gave up reaches a hook late, in the
 	// next review. Short runs, which decide about changes, have none; stories of the chain do.
-	if r.in(60) && (*differentialDeadlines || *differentialCases >= manyCases) {
+	if r.in(60) && (*differentialDeadlines || differentialCases() >= manyCases) {
 		e.Deadline = 200 * time.Millisecond
 	}
 	for _, h := range w.hooks(e.Stage) {

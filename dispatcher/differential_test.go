@@ -13,19 +13,16 @@ import (
 // through the dispatcher, with the same scripts behind both. Every outcome has to be the same, or be explained by a deviation that docs/deviations.md
 // lists (differential_deviations_test.go).
 //
-//	go test ./dispatcher -run TestDifferential -differential.cases=100000 -differential.seed=7
+//	PORTCULLIS_CASES=100000 PORTCULLIS_SEED=7 go test ./dispatcher -run TestDifferential
 //
 // Each world (a cluster with its configurations) has a seed of its own and sees a number of requests. A failure names the seed of its world, and
 // prints the smallest case that still fails. This command repeats a failure of a long run:
 //
-//	go test ./dispatcher -run TestDifferential -differential.cases=1 -differential.deadlines -differential.seed=1234
-var (
-	differentialCases = flag.Int("differential.cases", 0, "how many requests the differential test makes; 0: as many as its circle of tests has")
-	differentialSeed  = flag.Uint64("differential.seed", 1, "the seed of the differential test's first world; the next one has the next")
-	// differentialDeadlines repeats one world of a long run: without it a short run makes other requests of the same seed.
-	differentialDeadlines = flag.Bool("differential.deadlines", false,
-		fmt.Sprintf("give some requests a deadline, as runs of %d cases or more do", manyCases))
-)
+//	PORTCULLIS_CASES=1 PORTCULLIS_SEED=1234 go test ./dispatcher -run TestDifferential -differential.deadlines
+
+// differentialDeadlines repeats one world of a long run: without it a short run makes other requests of the same seed.
+var differentialDeadlines = flag.Bool("differential.deadlines", false,
+	fmt.Sprintf("give some requests a deadline, as runs of %d cases or more do", manyCases))
 
 const (
 	// requestsPerWorld shares the cost of starting a world.
@@ -39,11 +36,11 @@ const (
 	maxReports = 3
 )
 
+// differentialCases is how many requests the differential test makes.
+func differentialCases() int { return citest.Cases(enoughCases, 2*enoughCases, 2*enoughCases) }
+
 func TestDifferential(t *testing.T) {
-	cases := *differentialCases
-	if cases == 0 {
-		cases = citest.Rounds(250, enoughCases, enoughCases)
-	}
+	cases := differentialCases()
 	total := &tally{seen: map[string]int{}}
 	worlds := (cases + requestsPerWorld - 1) / requestsPerWorld
 	seeds := make(chan uint64)
@@ -59,7 +56,7 @@ func TestDifferential(t *testing.T) {
 		if total.reports() >= maxReports {
 			break
 		}
-		seeds <- *differentialSeed + uint64(i)
+		seeds <- citest.Seed() + uint64(i)
 	}
 	close(seeds)
 	workers.Wait()

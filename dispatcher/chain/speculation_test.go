@@ -2,7 +2,6 @@ package chain_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -16,27 +15,25 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // Calls ahead of their turn lead to the same result as calls in series. Random stories are told with calls ahead of their turns, and once more in
 // series, where each hook answers at the time of the answer that counted. Then everything has to be the same: the answer, the outcomes, the calls
 // that count, the calls of hooks in shadow, and the end time.
 //
-//	go test ./dispatcher/chain -run TestSpeculation -speculation.cases=1000000 -speculation.seed=7
+//	PORTCULLIS_CASES=1000000 PORTCULLIS_SEED=7 go test ./dispatcher/chain -run TestSpeculation
 //
 // A failure names the seed of its story, and prints the smallest story that still fails.
-var (
-	speculationCases = flag.Int("speculation.cases", 20_000, "how many stories are told")
-	speculationSeed  = flag.Uint64("speculation.seed", 1, "the seed of the first story; the next one has the next")
-)
 
 // enoughStories is from how many on everything that can happen has to have been seen.
 const enoughStories = 10_000
 
 func TestSpeculationLeadsToWhatTheSeriesLeadsTo(t *testing.T) {
 	seen := map[string]int{}
-	for i := range *speculationCases {
-		s := tell(*speculationSeed + uint64(i))
+	stories := citest.Cases(enoughStories, 2*enoughStories, 20*enoughStories)
+	for i := range uint64(stories) {
+		s := tell(citest.Seed() + i)
 		ahead, difference := s.compare()
 		if difference != "" {
 			small := s.shrink()
@@ -46,7 +43,7 @@ func TestSpeculationLeadsToWhatTheSeriesLeadsTo(t *testing.T) {
 		ahead.tally(seen)
 	}
 	t.Log(seen)
-	if *speculationCases < enoughStories {
+	if stories < enoughStories {
 		return
 	}
 	for _, what := range []string{

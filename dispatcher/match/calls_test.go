@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // TestRepetitionsOfRegularExpressionsAreBounded has the last pattern that is compiled, and the first that is not.
@@ -83,6 +85,7 @@ func TestRegularExpressionsThatAreMadeFindTheSame(t *testing.T) {
 
 // TestTheWorkOfACallIsBounded has calls at the bound, and above it. Each of the latter would take gigabytes or hours.
 func TestTheWorkOfACallIsBounded(t *testing.T) {
+	citest.Sequential(t)
 	nested := func(depth int, e string) string { // x0 is a list of 8 lists of 8 and so on
 		for i := range depth {
 			inner := "1"

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // TestTheOrderOfTheInputDecidesNothing compiles configurations, many of whose routes conflict, in other orders.
 func TestTheOrderOfTheInputDecidesNothing(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	for seed := range uint64(citest.Cases(4, 4, 40)) {
 		w := changing{random: newRandom(seed), objects: map[string]match.Object{}, routes: map[string]match.RouteBinding{}}
 		for step := range 20 {
 			w.change()

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // shown is all that can be seen of a snapshot.
@@ -37,7 +38,7 @@ func shown(t *testing.T, s *match.Snapshot) []string {
 // from nothing, whatever it took from the snapshot before, and stay so.
 func TestWhatIsTakenFromTheLastSnapshotIsAsIfCompiledAnew(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(8) {
+	for seed := range uint64(citest.Cases(8, 8, 80)) {
 		r := newRandom(seed)
 		w := changing{random: r, objects: map[string]match.Object{}, routes: map[string]match.RouteBinding{}}
 		var last *match.Snapshot

@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -32,13 +31,9 @@ import (
 // The differential test: random policies, bindings and requests, once through kube-apiserver's own dispatcher of policies (internal/oracle) and once
 // through the mesh's. Every outcome has to be the same, or to be explained by a deviation that docs/deviations.md lists.
 //
-//	go test ./dispatcher/policy -run TestDifferential -policies.cases=100000 -policies.seed=7
+//	PORTCULLIS_CASES=100000 PORTCULLIS_SEED=7 go test ./dispatcher/policy -run TestDifferential
 //
 // Each set of policies has a seed of its own and sees a number of requests. A failure names the seed, and prints the smallest case that still fails.
-var (
-	differentialCases = flag.Int("policies.cases", 0, "how many requests the differential test makes; 0: as many as its circle of tests has")
-	differentialSeed  = flag.Uint64("policies.seed", 1, "the seed of the first policies; the next ones have the next")
-)
 
 const (
 	requestsPerWorld = 25
@@ -49,13 +44,10 @@ const (
 )
 
 func TestDifferential(t *testing.T) {
-	cases := *differentialCases
-	if cases == 0 {
-		cases = citest.Rounds(enoughCases, 2*enoughCases, 50*enoughCases)
-	}
+	cases := citest.Cases(enoughCases, 2*enoughCases, 50*enoughCases)
 	l, total := newLaboratory(t), tally{}
 	for i := range (cases + requestsPerWorld - 1) / requestsPerWorld {
-		seed := *differentialSeed + uint64(i)
+		seed := citest.Seed() + uint64(i)
 		r := newRandom(seed)
 		w := l.world(r.policies())
 		for range requestsPerWorld {

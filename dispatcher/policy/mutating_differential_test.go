@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"flag"
 	"fmt"
 	"net/http"
 	"slices"
@@ -28,17 +27,12 @@ import (
 
 // TestMutatingDifferential is [TestDifferential] for policies that mutate: the object that the API server stores has to be the same, or the refusal.
 //
-//	go test ./dispatcher/policy -run TestMutatingDifferential -policies.mutations=100000 -policies.seed=7
-var mutatingCases = flag.Int("policies.mutations", 0, "how many requests the differential test of mutating policies makes; 0: as many as its circle has")
-
+//	PORTCULLIS_CASES=100000 PORTCULLIS_SEED=7 go test ./dispatcher/policy -run TestMutatingDifferential
 func TestMutatingDifferential(t *testing.T) {
-	cases := *mutatingCases
-	if cases == 0 {
-		cases = citest.Rounds(enoughCases, 2*enoughCases, 50*enoughCases)
-	}
+	cases := citest.Cases(enoughCases, 2*enoughCases, 50*enoughCases)
 	l, total := newMutatingLaboratory(t), tally{}
 	for i := range (cases + requestsPerWorld - 1) / requestsPerWorld {
-		seed := *differentialSeed + uint64(i)
+		seed := citest.Seed() + uint64(i)
 		r := newRandom(seed)
 		w := l.world(r.mutatingPolicies())
 		for range requestsPerWorld {

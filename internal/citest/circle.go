@@ -1,6 +1,7 @@
 package citest
 
 import (
+	"fmt"
 	"os"
 	"testing"
 )
@@ -35,6 +36,42 @@ func Rounds(short, gate, soak int) int {
 		return short
 	default:
 		return gate
+	}
+}
+
+// raced is how many times fewer Cases there are under the race detector.
+const raced = 20
+
+// Cases is Rounds for random cases that are compared one after the other: under the race detector, which finds little there and makes each
+// take ten times as long, a twentieth of them, but all in the soak. The environment variable PORTCULLIS_CASES
+// sets another number.
+func Cases(short, gate, soak int) int {
+	n := Rounds(short, gate, soak)
+	if race && !soaks() {
+		n = max(1, n/raced)
+	}
+	return variable("PORTCULLIS_CASES", n)
+}
+
+// Seed is the seed of the first of the Cases, and the next one has the next: 1, or the environment variable PORTCULLIS_SEED.
+func Seed() uint64 { return variable("PORTCULLIS_SEED", uint64(1)) }
+
+// variable is a number of the environment.
+func variable[N int | uint64](name string, otherwise N) N {
+	if text := os.Getenv(name); text != "" {
+		if _, err := fmt.Sscan(text, &otherwise); err != nil {
+			panic(name + ": " + err.Error()) //nolint:forbidigo // in a test, which fails
+		}
+	}
+	return otherwise
+}
+
+// Sequential leaves a slow test of one goroutine to runs without the race detector, as `make test` is one, and to the soak. Call it first
+// in the test.
+func Sequential(t testing.TB) {
+	t.Helper()
+	if race && !soaks() {
+		t.Skip("left to runs without the race detector")
 	}
 }
 

@@ -45,3 +45,25 @@ func setShort(t *testing.T, value string) {
 		}
 	})
 }
+
+func TestTheSoakHasAllCasesUnderTheRaceDetectorToo(t *testing.T) {
+	setShort(t, "false")
+	t.Setenv(citest.SoakVariable, "")
+	t.Setenv("PORTCULLIS_CASES", "")
+	if got := citest.Cases(1, 2, 3); got != 1 && got != 2 {
+		t.Errorf("%d cases in the gate, want 2, and 1 under the race detector", got)
+	}
+	t.Setenv(citest.SoakVariable, "1")
+	if got := citest.Cases(1, 2, 3); got != 3 {
+		t.Errorf("%d cases in the soak, want 3", got)
+	}
+	inTheSoak := &ended{TB: t}
+	if citest.Sequential(inTheSoak); inTheSoak.how != "" {
+		t.Errorf("a test of one goroutine is %s in the soak", inTheSoak.how)
+	}
+	t.Setenv("PORTCULLIS_CASES", "7")
+	t.Setenv("PORTCULLIS_SEED", "5")
+	if got, first := citest.Cases(1, 2, 3), citest.Seed(); got != 7 || first != 5 {
+		t.Errorf("%d cases from seed %d, want 7 from 5", got, first)
+	}
+}

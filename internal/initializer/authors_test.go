@@ -102,7 +102,7 @@ func (m *authorsModel) compare(before, after []string) error {
 func TestTwoAuthorsWithTheSameNames(t *testing.T) {
 	chain := []string{"one/x", "two/x", "one/y", "two/y", "one/one", "two/two"}
 	ended := 0
-	for seed := range uint64(citest.Rounds(2_000, 20_000, 200_000)) {
+	for seed := range uint64(citest.Cases(2_000, 20_000, 200_000)) {
 		m := &authorsModel{random: rand.New(rand.NewPCG(seed, 1)), acted: map[string]bool{}}
 		m.random.Shuffle(len(chain), func(i, j int) { chain[i], chain[j] = chain[j], chain[i] })
 		pending := slices.Clone(chain[:2+m.random.IntN(3)])

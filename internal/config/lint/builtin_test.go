@@ -160,7 +160,8 @@ func TestResourcesInVainAreThoseThatNoRequestOfKubernetesMatches(t *testing.T) {
 		return out
 	}
 	ended := map[bool]int{}
-	for range citest.Rounds(2000, 20_000, 200_000) {
+	rounds := citest.Cases(2000, 20_000, 200_000)
+	for range rounds {
 		pattern := some(patterns)[0]
 		rule := admissionregistrationv1.RuleWithOperations{
 			Operations: []admissionregistrationv1.OperationType{operations[random.IntN(len(operations))], operations[random.IntN(len(operations)-1)]},
@@ -179,7 +180,7 @@ func TestResourcesInVainAreThoseThatNoRequestOfKubernetesMatches(t *testing.T) {
 		}
 		ended[matches]++
 	}
-	if ended[true] < 200 || ended[false] < 200 {
+	if ended[true] < rounds/10 || ended[false] < rounds/10 {
 		t.Errorf("the rules are too much alike: %v", ended)
 	}
 }

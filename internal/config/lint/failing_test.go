@@ -95,7 +95,7 @@ func TestConditionsThatAreSaidToFailDoSoInKubernetes(t *testing.T) {
 	}
 	var c constants
 	failed, passed := 0, 0
-	for range citest.Rounds(100, 3000, 30_000) {
+	for range citest.Cases(100, 3000, 30_000) {
 		text := expression(random, 2)
 		compiled := compiler.CompileCELExpression(&matchconditions.MatchCondition{Name: "a", Expression: text},
 			admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/lint"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -49,6 +50,7 @@ func counted(t *testing.T, find func(*match.Snapshot, []config.Object) string, d
 
 // TestTheConditionsOfSamplesHaveABoundTogether has as many hooks as the bound allows, and one more.
 func TestTheConditionsOfSamplesHaveABoundTogether(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	const limit, loops = 20_000, 100
 	count := func(documents ...string) int {
@@ -78,6 +80,7 @@ func TestTheConditionsOfSamplesHaveABoundTogether(t *testing.T) {
 
 // TestAnInspectionBoundsTheConditionsOfSamples: without the bound all are counted.
 func TestAnInspectionBoundsTheConditionsOfSamples(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	const loops, n = 10_000, 100
 	got := counted(t, func(s *match.Snapshot, objects []config.Object) string {
