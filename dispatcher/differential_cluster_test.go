@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
@@ -57,6 +58,11 @@ func (k told) NamespaceLabels(_ context.Context, name string) (map[string]string
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
 	return labels, nil
+}
+
+// MergeType implements [match.Cluster].
+func (k told) MergeType(kind schema.GroupVersionKind, book func(int64) error) (*typed.ParseableType, error) {
+	return k.widgets.MergeType(kind, book)
 }
 
 // Default implements [match.Cluster].

@@ -18,6 +18,9 @@ func (d *Definition) Bytes() int64 {
 	for _, s := range d.defaults {
 		bytes += schemaBytes(s)
 	}
+	for _, s := range d.merge {
+		bytes += int64(len(s.text.Value()))
+	}
 	if d.webhook != nil {
 		bytes += int64(len(d.webhook.client.CABundle))
 	}

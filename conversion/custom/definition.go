@@ -37,6 +37,7 @@ type Definition struct {
 	versions map[string]bool
 	ways     map[string][]conversion.ResourceKind // by subresource
 	defaults map[string]*structural.Structural    // by version; none where a schema has none
+	merge    map[string]*mergeSchema              // by version
 	webhook  *webhook                             // nil with strategy None
 }
 
@@ -47,7 +48,7 @@ type webhook struct {
 }
 
 // Compile reads a CustomResourceDefinition, which is not changed or kept. It need not be defaulted: no conversion means strategy None. Without
-// accepted names (in a file, say) the names of the specification count. Of the schemas only the defaults are kept.
+// accepted names (in a file, say) the names of the specification count. Of the schemas only the defaults and the shape are kept.
 //
 // The error is a reason for which an API server could not serve the resource either.
 func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
@@ -66,6 +67,7 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error)
 	d := &Definition{
 		name: crd.Name, group: crd.Spec.Group, plural: names.Plural, kind: names.Kind,
 		versions: map[string]bool{}, ways: map[string][]conversion.ResourceKind{}, defaults: map[string]*structural.Structural{},
+		merge: map[string]*mergeSchema{},
 	}
 	if d.group == "" || d.plural == "" || d.kind == "" {
 		return nil, errors.New("its group, its plural or its kind is empty")
@@ -81,6 +83,9 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error)
 		}
 		if defaults != nil {
 			d.defaults[v.Name] = defaults
+		}
+		if d.merge[v.Name], err = mergeSchemaOf(v); err != nil {
+			return nil, fmt.Errorf("the schema of version %s: %w", v.Name, err)
 		}
 	}
 	if len(d.versions) == 0 {

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
@@ -32,6 +33,9 @@ type Cluster interface {
 	// returned. book is called with the memory that the defaults take, in bytes, before they are filled in, and its error ends the call; nil books
 	// nothing. ctx bounds the call.
 	Default(ctx context.Context, kind schema.GroupVersionKind, object []byte, book func(bytes int64) error) ([]byte, error)
+	// MergeType returns the type by which the API server merges an apply configuration with an object of a kind that is not built in; nil if the kind is
+	// not known. book is called as by Default.
+	MergeType(kind schema.GroupVersionKind, book func(bytes int64) error) (*typed.ParseableType, error)
 	// Authorizer answers the authorizer checks of matchConditions; nil when there is none, which fails the conditions that have such checks.
 	Authorizer() authorizer.Authorizer
 }
@@ -59,6 +63,11 @@ func (Unknown) Convert(context.Context, []byte, schema.GroupVersionKind) ([]byte
 // Default implements [Cluster]: no kind has defaults.
 func (Unknown) Default(_ context.Context, _ schema.GroupVersionKind, object []byte, _ func(int64) error) ([]byte, error) {
 	return object, nil
+}
+
+// MergeType implements [Cluster].
+func (Unknown) MergeType(schema.GroupVersionKind, func(int64) error) (*typed.ParseableType, error) {
+	return nil, nil //nolint:nilnil // as documented
 }
 
 // Authorizer implements [Cluster].

@@ -297,12 +297,28 @@ func (t *mutating) apply(ctx context.Context, patch []byte) error {
 
 // applied returns the patch that an apply configuration is for the object.
 func (t *mutating) applied(value any) ([]byte, error) {
-	release, err := t.attributes.Book(mergeFactor * conversion.ExtentOf(t.object).Untyped())
-	if err != nil {
-		return nil, err //nolint:wrapcheck // a status
+	var booked []func()
+	defer func() {
+		for _, release := range booked {
+			release()
+		}
+	}()
+	book := func(bytes int64) error {
+		release, err := t.attributes.Book(bytes)
+		if err == nil {
+			booked = append(booked, release)
+		}
+		return err //nolint:wrapcheck // a status
 	}
-	defer release()
-	merged, err := applyConfigurationTo(t.in.versioned.VersionedObject, value)
+	if err := book(mergeFactor * conversion.ExtentOf(t.object).Untyped()); err != nil {
+		return nil, err
+	}
+	object := t.in.versioned.VersionedObject
+	types, err := typeConverter(t.attributes.Cluster(), t.in.versioned.VersionedKind, book)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := applyConfigurationTo(object, value, types)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func newMutatingLaboratory(t testing.TB) *mutatingLaboratory {
 	o := newOracle(t)
 	plugin := o.MutatingPolicies(permissions())
 	return &mutatingLaboratory{
-		TB: t, oracle: o, plugin: plugin, apart: plugin.Apart(), known: cluster{oracle: o, served: served()}, compile: policies.NewCompiler(),
+		TB: t, oracle: o, plugin: plugin, apart: plugin.Apart(), known: newCluster(t, o), compile: policies.NewCompiler(),
 	}
 }
 
@@ -181,16 +181,9 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 	return j
 }
 
-// wordless leaves out the words of decoders and of patches that do not apply, which differ.
+// wordless leaves out the words of decoders and of patches that do not apply, which differ, and lists of errors that have no order.
 func wordless(message string) string {
-	for _, schemaless := range []string{
-		"error applying patch: failed to convert patch object to typed object: no kind ", "an ApplyConfiguration needs the schema of ",
-	} {
-		if before, _, ok := strings.Cut(message, schemaless); ok { // of a custom resource
-			return before
-		}
-	}
-	for _, end := range []string{"JSON Patch: ", "Internal error occurred: "} {
+	for _, end := range []string{"JSON Patch: ", "Internal error occurred: ", "original object to typed object: ", "patch object to typed object: errors:"} {
 		if before, after, ok := strings.Cut(message, end); ok && !strings.Contains(after, "strict decoding error") {
 			return before + end
 		}

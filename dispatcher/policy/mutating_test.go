@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,15 +16,28 @@ import (
 // mutated has a Pod without a name judged by a policy of JSON patches.
 func mutated(t *testing.T, expressions ...string) *admissionv1.AdmissionResponse {
 	t.Helper()
-	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}
+	var mutations []admissionregistrationv1.Mutation
 	for _, text := range expressions {
-		p.Spec.Mutations = append(p.Spec.Mutations, admissionregistrationv1.Mutation{
+		mutations = append(mutations, admissionregistrationv1.Mutation{
 			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: text},
 		})
 	}
+	return mutatedObject(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"a-"}}`, mutations...)
+}
+
+func mutatedObject(t *testing.T, object string, mutations ...admissionregistrationv1.Mutation) *admissionv1.AdmissionResponse {
+	t.Helper()
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}
+	p.Spec.Mutations = mutations
 	request := benchRequest()
-	request.Name, request.Object = "", &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"a-"}}`)}
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal([]byte(object), &kind); err != nil {
+		t.Fatal(err)
+	}
+	gvk := kind.GroupVersionKind()
+	request.Kind = &admissionv1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+	request.Name, request.Object = "", &admissionv1.Object{Raw: []byte(object)}
 	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	v, err := policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding}).Judge(
 		policy.WithReview(t.Context(), nil), match.NewAttributes(request, match.Unknown{}), nil, nil)
@@ -44,5 +59,15 @@ func TestARefusalNamesTheObjectAsChanged(t *testing.T) {
 	const want = "policy 'p' with binding 'b' denied request: must evaluate to list(JSONPatch) but got list(string)"
 	if s := v.GetStatus(); s.GetMessage() != want || s.GetDetails().GetName() != "changed" {
 		t.Errorf("%q of %q, want %q", s.GetMessage(), s.GetDetails().GetName(), want)
+	}
+}
+
+func TestAnApplyConfigurationNeedsASchema(t *testing.T) {
+	v := mutatedObject(t, `{"apiVersion":"example.com/v1","kind":"Unknown","metadata":{}}`, admissionregistrationv1.Mutation{
+		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"c": "d"}}}`},
+	})
+	if got := v.GetStatus().GetMessage(); !strings.Contains(got, "an ApplyConfiguration needs the schema of Unknown of example.com/v1") {
+		t.Errorf("%q", got)
 	}
 }

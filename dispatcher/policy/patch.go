@@ -13,14 +13,18 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	kubepatch "k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	celmutation "k8s.io/apiserver/pkg/cel/mutation"
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
 // The types of expressions of mutations.
@@ -116,7 +120,7 @@ func jsonOf(v ref.Val) ([]byte, error) {
 
 // applyConfigurationTo merges an apply configuration with an object by the schema of its kind, as JSON (applyConfigPatcher of kube-apiserver). The
 // object is not changed.
-func applyConfigurationTo(object runtime.Object, value any) ([]byte, error) {
+func applyConfigurationTo(object runtime.Object, value any, types managedfields.TypeConverter) ([]byte, error) {
 	configuration, ok := value.(*dynamic.ObjectVal)
 	if !ok {
 		return nil, fmt.Errorf("unsupported return type from ApplyConfiguration expression: %T", value)
@@ -128,15 +132,44 @@ func applyConfigurationTo(object runtime.Object, value any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("invalid return type: %T", value)
 	}
-	kind := object.GetObjectKind().GroupVersionKind()
-	if !scheme.Scheme.Recognizes(kind) {
-		return nil, fmt.Errorf("an ApplyConfiguration needs the schema of %s of %s, which is not built in: use JSONPatch", kind.Kind, kind.GroupVersion())
-	}
 	patch := &unstructured.Unstructured{Object: content}
-	patch.SetGroupVersionKind(kind)
-	merged, err := kubepatch.ApplyStructuredMergeDiff(applyconfigurations.NewTypeConverter(scheme.Scheme), object, patch)
+	patch.SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
+	merged, err := kubepatch.ApplyStructuredMergeDiff(types, object, patch)
 	if err != nil {
 		return nil, fmt.Errorf("error applying patch: %w", err)
 	}
 	return utiljson.Marshal(merged) //nolint:wrapcheck // JSON
+}
+
+// typeConverter returns the schema of a kind: of the Go types of Kubernetes, or of the CustomResourceDefinition of the cluster.
+func typeConverter(c match.Cluster, kind schema.GroupVersionKind, book func(bytes int64) error) (managedfields.TypeConverter, error) {
+	if scheme.Scheme.Recognizes(kind) {
+		return applyconfigurations.NewTypeConverter(scheme.Scheme), nil
+	}
+	of, err := c.MergeType(kind, book)
+	switch {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // it has all words
+	case of == nil:
+		return nil, fmt.Errorf("an ApplyConfiguration needs the schema of %s of %s, which is neither built in nor among the CustomResourceDefinitions "+
+			"that the mesh has of the cluster: use JSONPatch", kind.Kind, kind.GroupVersion())
+	}
+	return customType{managedfields.NewDeducedTypeConverter(), kind, of}, nil
+}
+
+// customType is the schema of a custom resource.
+type customType struct {
+	managedfields.TypeConverter // from a typed value to an object, which needs no schema
+
+	kind schema.GroupVersionKind
+	of   *typed.ParseableType
+}
+
+// ObjectToTyped implements [managedfields.TypeConverter].
+func (c customType) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if kind := o.GetObjectKind().GroupVersionKind(); !ok || kind != c.kind {
+		return nil, fmt.Errorf("no corresponding type for %s", kind)
+	}
+	return c.of.FromUnstructured(u.UnstructuredContent(), options...) //nolint:wrapcheck // the words of kube-apiserver
 }

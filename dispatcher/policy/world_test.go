@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/oracle"
@@ -76,15 +78,49 @@ func permissions() authorizer.Authorizer {
 	})
 }
 
+// definitions are the custom resources of the test cluster: widgets have a schema for each version, gadgets have none.
+func definitions(t testing.TB) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	version := func(name, schema string) apiextensionsv1.CustomResourceDefinitionVersion {
+		v := apiextensionsv1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &apiextensionsv1.CustomResourceValidation{}}
+		if err := json.Unmarshal([]byte(schema), v.Schema); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	const (
+		spec = `"size": {"type": "integer", "minimum": 0}, "port": {"x-kubernetes-int-or-string": true}, "replicas": {"type": "integer", "default": 1},
+"tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}, "sizes": {"type": "array", "items": {"type": "integer"}},
+"fixed": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
+"free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}`
+		part  = `"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}, "kept": {"type": "boolean"}}}`
+		begin = `{"openAPIV3Schema": {"type": "object", "properties": {"status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+"spec": {"type": "object", "properties": {`
+	)
+	return []*apiextensionsv1.CustomResourceDefinition{
+		{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Widget", Plural: "widgets"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+				version("v1", begin+spec+`, "parts": {`+part+`, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+"extra": {"type": "object", "additionalProperties": {"type": "string"}},
+"template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}}}}}}}`),
+				version("v1beta1", begin+spec+`, "parts": {`+part+`}}}}}}`),
+			},
+		}},
+		{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Gadget", Plural: "gadgets"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+				version("v1", `{"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}`),
+			},
+		}},
+	}
+}
+
 // newOracle is an API server of the test cluster.
 func newOracle(t testing.TB) *oracle.Oracle {
 	t.Helper()
-	widgets := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: "example.com", Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Widget", Plural: "widgets"},
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}, {Name: "v1beta1", Served: true}},
-	}}
 	return oracle.New(t, oracle.Options{
-		Namespaces: clusterNamespaces(), Authorizer: permissions(), Equivalents: served(), Definitions: []*apiextensionsv1.CustomResourceDefinition{widgets},
+		Namespaces: clusterNamespaces(), Authorizer: permissions(), Equivalents: served(), Definitions: definitions(t),
 	})
 }
 
@@ -92,8 +128,32 @@ func newOracle(t testing.TB) *oracle.Oracle {
 type cluster struct {
 	match.Unknown
 
-	oracle *oracle.Oracle
-	served runtime.EquivalentResourceMapper
+	oracle  *oracle.Oracle
+	served  runtime.EquivalentResourceMapper
+	defined []*custom.Definition
+}
+
+// newCluster is the test cluster.
+func newCluster(t testing.TB, o *oracle.Oracle) cluster {
+	t.Helper()
+	c := cluster{oracle: o, served: served()}
+	for _, crd := range definitions(t) {
+		d, err := custom.Compile(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.defined = append(c.defined, d)
+	}
+	return c
+}
+
+func (c cluster) MergeType(kind schema.GroupVersionKind, book func(int64) error) (*typed.ParseableType, error) {
+	for _, d := range c.defined {
+		if d.Kind() == kind.Kind && d.Group() == kind.Group {
+			return d.MergeType(kind, book)
+		}
+	}
+	return nil, nil
 }
 
 var _ match.Cluster = cluster{}

@@ -449,6 +449,19 @@ func TestDefaultsAreThoseOfTheDefinition(t *testing.T) {
 		if got, err := c.Default(t.Context(), pod, []byte("{}"), nil); err != nil || string(got) != "{}" {
 			t.Errorf("%s: what is built in: %s, %v", name, got, err)
 		}
+		of, err := c.MergeType(kind, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := of.FromUnstructured(map[string]any{"replicas": "many"}); err == nil || !strings.Contains(err.Error(), "expected numeric") {
+			t.Errorf("%s: a field of another type: %v", name, err)
+		}
+		if of, err := c.MergeType(pod, nil); of != nil || err != nil {
+			t.Errorf("%s: a schema of what is built in: %v, %v", name, of, err)
+		}
+	}
+	if _, err := r.Cluster("no").MergeType(kind, nil); !errors.Is(err, ErrUnknownCluster) {
+		t.Errorf("an unknown cluster: %v", err)
 	}
 	if _, err := r.Cluster("no").Default(t.Context(), kind, []byte(aWidget), nil); !errors.Is(err, ErrUnknownCluster) {
 		t.Errorf("an unknown cluster: %v", err)

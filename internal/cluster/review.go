@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
@@ -113,21 +114,42 @@ func (c reviewCluster) Default(ctx context.Context, kind schema.GroupVersionKind
 	if c.registry.builtin.Knows(kind) {
 		return object, nil
 	}
-	e, err := c.registered()
-	if err != nil {
-		return nil, fmt.Errorf("defaults of cluster %q: %w", c.name, err)
-	}
-	d, err := e.resources.definition(kind.GroupKind())
-	if err == nil && d != nil {
-		err = d.err
-	}
-	if err != nil {
+	d, err := c.definition(kind.GroupKind())
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("defaults of %s in cluster %q: %w", kind.GroupKind(), c.name, err)
-	}
-	if d == nil {
+	case d == nil:
 		return object, nil
 	}
-	return d.custom.Default(ctx, object, book)
+	return d.Default(ctx, object, book)
+}
+
+// MergeType implements [match.Cluster], by the schema of the CustomResourceDefinition.
+func (c reviewCluster) MergeType(kind schema.GroupVersionKind, book func(bytes int64) error) (*typed.ParseableType, error) {
+	d, err := c.definition(kind.GroupKind())
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("schema of %s in cluster %q: %w", kind.GroupKind(), c.name, err)
+	case d == nil:
+		return nil, nil //nolint:nilnil // as documented
+	}
+	return d.MergeType(kind, book)
+}
+
+// definition returns the definition of a kind; nil if the cluster has none.
+func (c reviewCluster) definition(kind schema.GroupKind) (*custom.Definition, error) {
+	e, err := c.registered()
+	if err != nil {
+		return nil, err
+	}
+	d, err := e.resources.definition(kind)
+	switch {
+	case err != nil, d == nil:
+		return nil, err
+	case d.err != nil:
+		return nil, d.err
+	}
+	return d.custom, nil
 }
 
 func (c reviewCluster) Authorizer() authorizer.Authorizer {

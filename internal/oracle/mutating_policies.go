@@ -2,7 +2,10 @@ package oracle
 
 import (
 	"context"
+	"encoding/json"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -35,7 +39,7 @@ type MutatingPolicies struct {
 // MutatingPolicies returns the plugin. It reads namespaces as the webhook plugins do.
 func (o *Oracle) MutatingPolicies(a authorizer.Authorizer) *MutatingPolicies {
 	matcher := matching.NewMatcher(o.wiring.informers.Core().V1().Namespaces().Lister(), o.wiring.client)
-	return &MutatingPolicies{oracle: o, matcher: generic.NewPolicyMatcher(matcher), dispatcher: mutating.NewDispatcher(a, matcher, typeConverters{})}
+	return &MutatingPolicies{oracle: o, matcher: generic.NewPolicyMatcher(matcher), dispatcher: mutating.NewDispatcher(a, matcher, o.types)}
 }
 
 // Apart returns the plugin with a dispatch for each policy: a policy is matched with the object as the policies before it left it, and the failure of one
@@ -61,14 +65,47 @@ func (p *MutatingPolicies) Elsewhere(policies []mutating.PolicyHook, req *admiss
 	return mutations, nil
 }
 
-// typeConverters are the schemas of the API server.
-type typeConverters struct{}
+// typeConverters are the schemas of the API server: of built-in kinds, and of custom resources.
+type typeConverters struct {
+	builtin managedfields.TypeConverter
+	custom  map[schema.GroupVersionKind]managedfields.TypeConverter
+}
 
 var _ patch.TypeConverterManager = typeConverters{}
 
+// newTypeConverters has the schemas of definitions as the API server publishes them, and as the plugin reads them.
+func newTypeConverters(definitions []*apiextensionsv1.CustomResourceDefinition) (patch.TypeConverterManager, error) {
+	t := typeConverters{applyconfigurations.NewTypeConverter(scheme.Scheme), map[schema.GroupVersionKind]managedfields.TypeConverter{}}
+	for _, crd := range definitions {
+		for i := range crd.Spec.Versions {
+			published, err := builder.BuildOpenAPIV3(crd, crd.Spec.Versions[i].Name, builder.Options{})
+			if err != nil {
+				return nil, err
+			}
+			raw, err := json.Marshal(published)
+			if err != nil {
+				return nil, err
+			}
+			var read spec3.OpenAPI
+			if err := json.Unmarshal(raw, &read); err != nil {
+				return nil, err
+			}
+			of, err := managedfields.NewTypeConverter(read.Components.Schemas, false)
+			if err != nil {
+				return nil, err
+			}
+			t.custom[schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Kind: crd.Spec.Names.Kind}] = of
+		}
+	}
+	return t, nil
+}
+
 // GetTypeConverter implements [patch.TypeConverterManager].
-func (typeConverters) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+func (t typeConverters) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
+	if scheme.Scheme.IsGroupRegistered(kind.Group) {
+		return t.builtin
+	}
+	return t.custom[kind]
 }
 
 // Run implements [patch.TypeConverterManager].

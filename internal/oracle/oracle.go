@@ -26,6 +26,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -53,7 +54,7 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 	// Equivalents knows the versions in which a resource is served, for matchPolicy Equivalent; nil knows none.
 	Equivalents runtime.EquivalentResourceMapper
-	// Definitions convert custom resources between their versions; objects of other kinds without a type cannot be.
+	// Definitions convert custom resources between their versions, and have their schemas; objects of other kinds without a type cannot be converted.
 	Definitions []*apiextensionsv1.CustomResourceDefinition
 }
 
@@ -71,6 +72,7 @@ type Oracle struct {
 	chain   admission.Interface
 	wiring  *wiring
 	objects admission.ObjectInterfaces
+	types   patch.TypeConverterManager
 	custom  bool
 	hooks   *hooks
 
@@ -90,7 +92,11 @@ func New(t testing.TB, o Options) *Oracle {
 	if err != nil {
 		t.Fatalf("oracle: %v", err)
 	}
-	return &Oracle{chain: chain, wiring: wiring, objects: objects, custom: o.Custom, hooks: hooks}
+	types, err := newTypeConverters(o.Definitions)
+	if err != nil {
+		t.Fatalf("oracle: %v", err)
+	}
+	return &Oracle{chain: chain, wiring: wiring, objects: objects, types: types, custom: o.Custom, hooks: hooks}
 }
 
 // Run admits one request through the hooks of a stage: STAGE_MUTATE with Kubernetes' reinvocation, or STAGE_VALIDATE.
