@@ -10,11 +10,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
 // benchExpression checks the images of a Pod.
@@ -25,6 +27,13 @@ const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namesp
 
 // imagePolicy is a policy of one expression, with bindings.
 func imagePolicy(c *policy.Compiler, name string, bindings int, variables ...admissionregistrationv1.Variable) match.Object {
+	p, bound := imageDocuments(name, bindings, variables...)
+	return match.Object{Policy: c.Compile(p).Bind(bound)}
+}
+
+func imageDocuments(
+	name string, bindings int, variables ...admissionregistrationv1.Variable,
+) (*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	scope, equivalent, failure := admissionregistrationv1.AllScopes, admissionregistrationv1.Equivalent, admissionregistrationv1.Fail
 	p := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -48,7 +57,7 @@ func imagePolicy(c *policy.Compiler, name string, bindings int, variables ...adm
 			},
 		})
 	}
-	return match.Object{Policy: c.Compile(p).Bind(bound)}
+	return p, bound
 }
 
 func benchRequest() *admissionv1.AdmissionRequest {
@@ -105,6 +114,26 @@ func BenchmarkPolicies(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkKubernetesPolicies is [BenchmarkPolicies] by the plugin of kube-apiserver.
+func BenchmarkKubernetesPolicies(b *testing.B) {
+	plugin := oracle.New(b, oracle.Options{Namespaces: map[string]map[string]string{"default": nil}}).Policies(nil)
+	for _, size := range []struct{ policies, bindings int }{{1, 1}, {8, 1}, {1, 64}, {1, 1024}} {
+		b.Run(fmt.Sprintf("policies=%d/bindings=%d", size.policies, size.bindings), func(b *testing.B) {
+			var hooks []validating.PolicyHook
+			for i := range size.policies {
+				p, bound := imageDocuments(fmt.Sprintf("p%d", i), size.bindings)
+				hooks = append(hooks, oracle.CompilePolicy(p, bound...))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if j, err := plugin.Judge(b.Context(), hooks, benchRequest()); err != nil || !j.Allowed {
+					b.Fatal(j.Message, err)
+				}
+			}
+		})
+	}
 }
 
 type bareExpression struct{}
