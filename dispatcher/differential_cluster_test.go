@@ -23,6 +23,8 @@ import (
 
 // told is the dispatcher's knowledge of a world.
 type told struct {
+	match.Unknown // objects that policies read
+
 	world    *world
 	snapshot *match.Snapshot
 	codec    *builtin.Codec

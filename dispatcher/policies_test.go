@@ -35,6 +35,8 @@ func (testPolicy) Reinvocation() admissionregistrationv1.ReinvocationPolicyType 
 
 func (testPolicy) Stage() admissionv1.Stage { return validate }
 
+func (testPolicy) Asks() []match.Question { return nil }
+
 func (testPolicy) Constraints() *admissionregistrationv1.MatchResources {
 	rule := hook{}.mutating().Rules[0]
 	return &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rule}}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -223,6 +224,12 @@ func (c *cluster) Default(ctx context.Context, kind schema.GroupVersionKind, obj
 		}
 		return err
 	})
+}
+
+// Objects implements [match.Cluster].
+func (c *cluster) Objects(ctx context.Context, s match.Selection) ([]*unstructured.Unstructured, error) {
+	defer c.phases.End(observe.PhaseLookedUp)
+	return c.Cluster.Objects(ctx, s)
 }
 
 // namespace is the result of the last look-up of a namespace.

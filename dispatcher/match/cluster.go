@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -38,6 +39,29 @@ type Cluster interface {
 	MergeType(kind schema.GroupVersionKind, book func(bytes int64) error) (*typed.ParseableType, error)
 	// Authorizer answers the authorizer checks of matchConditions; nil when there is none, which fails the conditions that have such checks.
 	Authorizer() authorizer.Authorizer
+	// Namespaced reports whether objects of a kind are in namespaces. The error of a kind that the cluster does not serve is recognised by
+	// meta.IsNoMatchError. It answers from memory.
+	Namespaced(kind schema.GroupVersionKind) (bool, error)
+	// Objects returns objects that policies read: params, and the namespace of a request. They are a few seconds old at most, and must not be changed.
+	// A missing object is no error. While an object stays in memory its pointer is the same.
+	Objects(ctx context.Context, s Selection) ([]*unstructured.Unstructured, error)
+}
+
+// NamespaceKind is the kind of namespaces.
+//
+//nolint:gochecknoglobals // a constant
+var NamespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+
+// Selection selects objects of a cluster.
+type Selection struct {
+	// Kind is the kind of the objects, in the version in which they are read.
+	Kind schema.GroupVersionKind
+	// Namespace is where they are; empty for a kind whose objects are in none.
+	Namespace string
+	// Name selects one object, if it is not empty.
+	Name string
+	// Selector selects all that match a label selector, without Name; an empty one selects everything.
+	Selector string
 }
 
 // Unknown is a cluster without data: each look-up of a review fails.
@@ -72,3 +96,15 @@ func (Unknown) MergeType(schema.GroupVersionKind, func(int64) error) (*typed.Par
 
 // Authorizer implements [Cluster].
 func (Unknown) Authorizer() authorizer.Authorizer { return nil }
+
+// Namespaced implements [Cluster].
+func (Unknown) Namespaced(schema.GroupVersionKind) (bool, error) {
+	return false, errNoConnection
+}
+
+// Objects implements [Cluster].
+func (Unknown) Objects(context.Context, Selection) ([]*unstructured.Unstructured, error) {
+	return nil, errNoConnection
+}
+
+var errNoConnection = errors.New("its objects are unknown: give the Cluster document spec.kubeconfig or spec.bridge")

@@ -37,6 +37,7 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 	}
 	if o.Policy != nil {
 		h.Criteria = *NewCriteria(fmt.Sprintf("policy %q", w.Name), o.Policy.Constraints())
+		h.asks(at)
 	}
 	c.selectors(h, w, at)
 	if len(w.MatchConditions) > 0 {

@@ -28,8 +28,12 @@ const (
 	CodeSelector = "selector"
 	// CodeCondition: a matchCondition does not compile; the failurePolicy of the hook decides about every review.
 	CodeCondition = "condition"
-	// CodeAuthorizer: a matchCondition asks the authorizer, which not every cluster need have (Cluster.Authorizer).
+	// CodeAuthorizer: a matchCondition or a policy asks the authorizer, which not every cluster need have (Cluster.Authorizer).
 	CodeAuthorizer = "authorizer"
+	// CodeNamespaceObject: a policy reads namespaceObject, which not every cluster need have (Cluster.Objects).
+	CodeNamespaceObject = "namespace-object"
+	// CodeParams: a policy has params, which not every cluster need have (Cluster.Objects).
+	CodeParams = "params"
 	// CodeNoHost: the hook is served over streams and no host identity is granted.
 	CodeNoHost = "no-host"
 	// CodeRouteUnused: the route names no hook of this configuration.

@@ -2,9 +2,11 @@ package match
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -25,10 +27,44 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 	Constraints() *admissionregistrationv1.MatchResources
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
+	// Asks are the things that the policy asks the cluster of a request, beside the labels of namespaces.
+	Asks() []Question
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
 	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore, beside a response
 	// with the warnings and audit annotations of that which did not fail. ctx bounds look-ups and the evaluation.
 	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error)
+}
+
+// Question is something that a policy asks the cluster of a request.
+type Question struct {
+	// Code is [CodeAuthorizer], [CodeNamespaceObject] or [CodeParams].
+	Code string
+	// Field is the field of the document that asks, below its spec and beginning with a dot.
+	Field string
+	// Kind is the kind of the params; empty for other questions.
+	Kind schema.GroupVersionKind
+}
+
+// String names the subject of the question.
+func (q Question) String() string {
+	switch q.Code {
+	case CodeParams:
+		return fmt.Sprintf("the params, of kind %s of %s,", q.Kind.Kind, q.Kind.GroupVersion())
+	case CodeNamespaceObject:
+		return "the namespaceObject"
+	}
+	return "the authorizer"
+}
+
+// asks reports the questions of a policy.
+func (h *Hook) asks(report report) {
+	for _, q := range h.Policy.Asks() {
+		access := "asks the API server of the cluster"
+		if q.Code == CodeParams {
+			access = "lists the objects in the cluster, for which the identity of the mesh there needs the permission"
+		}
+		report(SeverityInfo, q.Code, q.Field, fmt.Sprintf("for %s the mesh %s: where it cannot, the policy fails, and its failurePolicy decides", q, access))
+	}
 }
 
 // policies is 1 for a policy, so that it comes first where objects are compared by it.
@@ -93,6 +129,9 @@ func (a *Attributes) Book(n int64) (release func(), err error) {
 	}
 	return func() { a.memory.Shrink(n) }, nil
 }
+
+// Namespace is the namespace of the request; empty for an object in none.
+func (a *Attributes) Namespace() string { return a.req.GetNamespace() }
 
 // Cluster has the facts about the cluster of the request.
 func (a *Attributes) Cluster() Cluster { return a.cluster }

@@ -35,7 +35,7 @@ const (
 // Phases of a review and of a call, as events of their spans. An event is at the end of its phase.
 const (
 	PhaseHeld      = "held"      // for a fresh configuration
-	PhaseLookedUp  = "looked up" // the namespace, in the cluster
+	PhaseLookedUp  = "looked up" // the namespace, or objects that policies read, in the cluster
 	PhaseConverted = "converted" // an object, into the version of a hook or back
 	PhaseMatched   = "matched"
 	PhaseEncoded   = "encoded" // the request, for hosts

@@ -9,8 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-
-	"github.com/portcullis-mesh/portcullis/internal/oracle"
 )
 
 // explain looks for deviations that explain how the outcomes differ: kube-apiserver is asked again without the things that the mesh leaves out.
@@ -36,6 +34,9 @@ func (l *laboratory) withNeededMessages(c experiment, by asked) (all []validatin
 		binding.Spec.PolicyName, binding.Spec.ValidationActions = p.Name, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
 		silent := c.withMessages(i, make([]bool, len(p.Spec.Validations)))
 		silent.Bindings = []*validating.PolicyBinding{binding}
+		if p.Spec.ParamKind != nil {
+			silent.Bindings = auditsOf(p.bindings)
+		}
 		j, err := by.plugin.Judge(l.Context(), []validating.PolicyHook{silent}, c.request)
 		if err != nil {
 			l.Fatal(err)
@@ -63,7 +64,7 @@ func (w *world) withMessages(i int, of []bool) validating.PolicyHook {
 			p.Spec.Validations[k].MessageExpression = ""
 		}
 	}
-	w.variants[key] = oracle.CompilePolicy(p, w.policies[i].bindings...)
+	w.variants[key] = compilePolicy(p, w.policies[i].bindings)
 	return w.variants[key]
 }
 
@@ -114,6 +115,16 @@ func beyondValidations(denial string) bool {
 	return strings.HasPrefix(message, "failed to configure ") || strings.HasPrefix(message, "expression '") || strings.HasPrefix(message, "compilation error")
 }
 
+// auditsOf are bindings with the action Audit.
+func auditsOf(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) (all []*validating.PolicyBinding) {
+	for _, b := range bindings {
+		b = b.DeepCopy()
+		b.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+		all = append(all, b)
+	}
+	return all
+}
+
 // warnOf are the bindings that deny, with the action Warn.
 func warnOf(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) (all []*validating.PolicyBinding) {
 	for _, b := range bindings {
@@ -157,6 +168,9 @@ func reduced(all []bound) (smaller [][]bound) {
 		for j := range all[i].bindings {
 			if len(all[i].bindings) > 1 {
 				smaller = append(smaller, with(all, i, func(p *bound) { p.bindings = slices.Delete(p.bindings, j, j+1) }))
+			}
+			if all[i].bindings[j].Spec.ParamRef != nil {
+				smaller = append(smaller, with(all, i, func(p *bound) { p.bindings[j].Spec.ParamRef = nil }))
 			}
 			if all[i].bindings[j].Spec.MatchResources != nil {
 				smaller = append(smaller, with(all, i, func(p *bound) { p.bindings[j].Spec.MatchResources = nil }))

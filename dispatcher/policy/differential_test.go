@@ -131,7 +131,7 @@ func (l *laboratory) world(all []bound) *world {
 		for _, b := range p.bindings {
 			legacyscheme.Scheme.Default(b)
 		}
-		w.hooks = append(w.hooks, oracle.CompilePolicy(p.ValidatingAdmissionPolicy, p.bindings...))
+		w.hooks = append(w.hooks, compilePolicy(p.ValidatingAdmissionPolicy, p.bindings))
 		in.Objects = append(in.Objects, match.Object{Policy: l.compile.Compile(p.ValidatingAdmissionPolicy).Bind(p.bindings)})
 	}
 	w.snapshot, _ = match.Compile(in) // findings are expected: not every selector can be parsed
@@ -141,6 +141,13 @@ func (l *laboratory) world(all []bound) *world {
 		l.Fatal(err)
 	}
 	return w
+}
+
+// compilePolicy is a policy as kube-apiserver has it, with the informer of its params.
+func compilePolicy(p *validating.Policy, bindings []*validating.PolicyBinding) validating.PolicyHook {
+	hook := oracle.CompilePolicy(p, bindings...)
+	hook.ParamInformer, hook.ParamScope, hook.ConfigurationError = informerOf(p.Spec.ParamKind)
+	return hook
 }
 
 // outcome is an answer to the client, and the annotations of the audit log.
@@ -208,9 +215,18 @@ func (j *judgement) ask(l *laboratory, c experiment, by asked) {
 	if got.long {
 		j.events, want.Audit, got.Audit, want.Failures, got.Failures = append(j.events, "A3: long annotations"), nil, nil, nil, nil
 	}
+	if want.Code == http.StatusNotFound && j.missesNamespace() {
+		j.events, j.difference = append(j.events, "P5: a missing namespace"), "" // policies that do not read it have their say first
+		return
+	}
 	if j.difference = cmp.Diff(want, got, cmpopts.IgnoreUnexported(outcome{})); j.difference == "" && !got.Allowed {
 		j.difference = l.compareDenials(c, j)
 	}
+}
+
+// missesNamespace reports whether a denial of the mesh is that the namespace does not exist.
+func (j *judgement) missesNamespace() bool {
+	return slices.Contains(append(j.denials, j.got.First), `namespaces "missing" not found`)
 }
 
 // kubernetes is the outcome of kube-apiserver.
@@ -281,7 +297,7 @@ func (l *laboratory) portcullis(c experiment, j *judgement) outcome {
 	if err != nil {
 		l.Fatal(err)
 	}
-	j.costly = strings.Contains(fmt.Sprint(answer.Outcomes, answer.Response), "the expressions cost too much together")
+	j.costly = strings.Contains(fmt.Sprint(answer.Outcomes, answer.Response), " cost too much together")
 	a, s := answer.Response, answer.Response.GetStatus()
 	o := outcome{
 		Allowed: a.GetAllowed(), Code: s.GetCode(), Reason: s.GetReason(), First: s.GetMessage(), Audit: map[string]string{},
@@ -324,6 +340,8 @@ func interesting() []string {
 		"allowed", "denied with 403", "denied with 401", "denied with 413", "denied with 422", "warned", "annotated", "audited", "two policies deny",
 		"P1: several denials", "P2: a message that is not needed", "P5: no namespace", "P3: failed open", "A1: long warnings", "A3: long annotations",
 		"budget spent", "budget of a message spent", "failed to configure policy", "failed to configure binding", "failed expression", "error of an expression",
+		"no params found", "no namespace for params", "a namespace for params without", "unknown kind of params", "params", "several params", "namespaceObject",
+		"P5: a missing namespace",
 		"CREATE", "UPDATE", "DELETE", "CONNECT", "dry run", "subresource", "namespaces", "widgets", "gadgets", "nodes",
 	}
 }
@@ -342,14 +360,26 @@ func (y tally) add(c experiment, j judgement) {
 		"dry run": c.request.GetDryRun(), "subresource": c.request.GetSubResource() != "", c.request.GetOperation(): true,
 		c.request.GetResource().GetResource(): true, "P1: several denials": len(j.denials) > 1,
 	}
+	for _, p := range c.policies {
+		events["params"] = events["params"] || p.Spec.ParamKind != nil
+		events["namespaceObject"] = events["namespaceObject"] || strings.Contains(brief("", p.Spec), "namespaceObject")
+		for _, b := range p.bindings {
+			events["several params"] = events["several params"] || p.Spec.ParamKind != nil && b.Spec.ParamRef != nil && b.Spec.ParamRef.Selector != nil
+		}
+	}
 	first := ""
 	for _, text := range j.denials {
-		policy := strings.SplitN(text, "'", 3)[1]
+		policy := text
+		if parts := strings.SplitN(text, "'", 3); len(parts) > 1 { // else it is about a missing namespace
+			policy = parts[1]
+		}
 		events["two policies deny"] = events["two policies deny"] || first != "" && first != policy
 		first = policy
 		for event, part := range map[string]string{
 			"budget spent": "denied request: validation failed due to running out of cost budget", "budget of a message spent": "failed messageExpression: ",
 			"failed to configure policy": "failed to configure policy: ", "failed to configure binding": "failed to configure binding: ",
+			"no params found": "no params found for policy binding", "no namespace for params": "cannot use namespaced paramRef",
+			"a namespace for params without": "paramRef.namespace must not be provided", "unknown kind of params": "failed to find resource referenced by paramKind",
 			"failed expression": "failed expression: ", "error of an expression": "resulted in error: ",
 		} {
 			events[event] = events[event] || strings.Contains(text, part)

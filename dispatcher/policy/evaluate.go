@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubetypes "k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
@@ -33,6 +34,7 @@ type input struct {
 	object, oldObject             any
 	authorizer, requestAuthorizer any // nil without an authorizer
 	requests                      map[schema.GroupVersionResource]any
+	params, namespace             any // namespace is null until a policy that reads it looks it up
 }
 
 // Meter counts the cost of the policies of one review, in one goroutine.
@@ -77,11 +79,18 @@ type againKey struct{}
 // Again returns a context for the reinvocation of policies in a review.
 func Again(ctx context.Context) context.Context { return context.WithValue(ctx, againKey{}, true) }
 
-// invocations are the bindings for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes bindings that it has
+// invocations are the bindings and params for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes those that it has
 // invoked (policyReinvokeContext of its mutating plugin).
 type invocations struct {
-	begun map[*mutatingBinding]bool
+	begun map[invocation]bool
 	again bool
+}
+
+// invocation is a binding, and the param for which it has the policy evaluated.
+type invocation struct {
+	*mutatingBinding
+
+	param kubetypes.NamespacedName
 }
 
 // invocationsOf begins the evaluation of a policy for a review.
@@ -90,19 +99,23 @@ func invocationsOf(ctx context.Context, m *Mutating) *invocations {
 	if ctx.Value(againKey{}) != nil && all[m] != nil {
 		return &invocations{begun: all[m].begun, again: true}
 	}
-	made := &invocations{begun: map[*mutatingBinding]bool{}}
+	made := &invocations{begun: map[invocation]bool{}}
 	if all != nil {
 		all[m] = made
 	}
 	return made
 }
 
-// begin reports whether the policy counts for a binding.
-func (i *invocations) begin(b *mutatingBinding) bool {
-	if !i.again {
-		i.begun[b] = true
+// begin reports whether the policy counts for a binding and a param.
+func (i *invocations) begin(b *mutatingBinding, p param) bool {
+	one := invocation{mutatingBinding: b}
+	if p != nil {
+		one.param = kubetypes.NamespacedName{Namespace: p.GetNamespace(), Name: p.GetName()}
 	}
-	return i.begun[b]
+	if !i.again {
+		i.begun[one] = true
+	}
+	return i.begun[one]
 }
 
 // inputOf returns the request in the version that a policy takes.
@@ -175,12 +188,11 @@ func (in *input) request(resource schema.GroupVersionResource) (any, error) {
 type activation struct {
 	*input
 
-	requestValue      any
-	params, namespace any
-	variables         any
-	spent             int64 // on variables, by the expression that is being evaluated
-	remaining         int64 // of the budget
-	authorizes        bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
+	requestValue any
+	variables    any
+	spent        int64 // on variables, by the expression that is being evaluated
+	remaining    int64 // of the budget
+	authorizes   bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 
 	done        <-chan struct{} // of the context
 	checks      uint            // of done
@@ -316,12 +328,14 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	return value, nil, nil
 }
 
-// matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does.
+// matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does: without namespaceObject.
 func (p *compiled) matches(ctx context.Context, in *input) (bool, error) {
 	if len(p.conditions) == 0 {
 		return true, nil
 	}
-	a, err := p.activate(ctx, in, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
+	withoutNamespace := *in
+	withoutNamespace.namespace = nil
+	a, err := p.activate(ctx, &withoutNamespace, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
 	if err != nil {
 		return false, err
 	}

@@ -41,10 +41,8 @@ type mutation struct {
 func (c *Compiler) CompileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *MutatingDefinition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-	d := &MutatingDefinition{
-		compiled: c.begin(p.Spec.Variables, p.Spec.MatchConditions, declared), policy: p, constraints: withoutDelete(p.Spec.MatchConstraints),
-	}
+	common, declared := c.begin(p.Spec.ParamKind, p.Spec.Variables, p.Spec.MatchConditions)
+	d := &MutatingDefinition{compiled: common, policy: p, constraints: withoutDelete(p.Spec.MatchConstraints)}
 	if d.err != nil {
 		return d
 	}
@@ -52,8 +50,10 @@ func (c *Compiler) CompileMutating(p *admissionregistrationv1.MutatingAdmissionP
 	for i := range p.Spec.Mutations {
 		switch m := &p.Spec.Mutations[i]; {
 		case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			d.ask(m.JSONPatch.Expression, ".mutations[%d].jsonPatch.expression", i)
 			d.mutations = append(d.mutations, mutation{c.compile(m.JSONPatch.Expression, declared, d.types(jsonPatches)...), m.PatchType})
 		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			d.ask(m.ApplyConfiguration.Expression, ".mutations[%d].applyConfiguration.expression", i)
 			d.mutations = append(d.mutations, mutation{c.compile(m.ApplyConfiguration.Expression, declared, d.types(applyConfiguration)...), m.PatchType})
 		}
 	}
@@ -90,13 +90,15 @@ var _ match.Policy = (*Mutating)(nil)
 type mutatingBinding struct {
 	name     string
 	criteria *match.Criteria
+	paramRef *paramRef // nil without params
 }
 
 // Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
 func (d *MutatingDefinition) Bind(bindings []*admissionregistrationv1.MutatingAdmissionPolicyBinding) *Mutating {
 	m := &Mutating{MutatingDefinition: d}
 	for _, b := range bindings {
-		m.bindings = append(m.bindings, mutatingBinding{b.Name, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)})
+		criteria := match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)
+		m.bindings = append(m.bindings, mutatingBinding{b.Name, criteria, newParamRef(b.Spec.ParamRef)})
 	}
 	return m
 }
@@ -124,7 +126,7 @@ func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 }
 
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's mutating plugin does for one policy. Each binding that the request meets has the
-// policy change the object once more. A mutation that fails is left out; the changes of the others stay if failurePolicy is Ignore.
+// policy change the object once more, for each of its params. A mutation that fails is left out; the changes of the others stay if failurePolicy is Ignore.
 func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
@@ -132,26 +134,55 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
 		return t.response(ctx)
 	}
-	var matched []*mutatingBinding // by the object as it came
+	source, err := m.paramsFor(a)
+	if err != nil {
+		t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
+		return t.response(ctx)
+	}
+	type matched struct { // by the object as it came
+		*mutatingBinding
+		param
+	}
+	var all []matched
 	for i := range m.bindings {
 		b := &m.bindings[i]
-		switch _, skip, err := b.criteria.Match(ctx, a); {
-		case err != nil:
+		var params []param
+		_, skip, unmatched := b.criteria.Match(ctx, a)
+		switch {
+		case skip != "":
+			continue
+		case unmatched != nil:
+			err = unmatched
+		default:
+			params, err = source.collect(ctx, b.paramRef)
+		}
+		if err != nil {
 			t.fail(b, fmt.Errorf("failed to configure binding: %w", err), "")
-		case skip == "":
-			matched = append(matched, b)
+		}
+		for _, p := range params {
+			all = append(all, matched{b, p})
 		}
 	}
-	if len(matched) == 0 {
+	if len(all) == 0 {
 		return t.response(ctx)
 	}
 	if err := t.read(ctx); err != nil {
 		t.fail(nil, fmt.Errorf("failed to configure binding: failed to convert object version: %w", err), "")
 		return t.response(ctx)
 	}
+	if m.readsNamespace {
+		refused, err := t.in.lookUpNamespace(ctx, a)
+		if refused != nil {
+			return refused, nil
+		}
+		if err != nil {
+			t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
+			return t.response(ctx)
+		}
+	}
 	invocations := invocationsOf(ctx, m)
-	for _, b := range matched {
-		if refused := t.invoke(ctx, b, invocations); refused != nil {
+	for _, one := range all {
+		if refused := t.invoke(ctx, one.mutatingBinding, one.param, invocations); refused != nil {
 			return refused, nil
 		}
 	}
@@ -207,17 +238,18 @@ func (t *mutating) fail(b *mutatingBinding, err error, reason metav1.StatusReaso
 	t.failures = append(t.failures, mutationFailure{message, reason})
 }
 
-// invoke evaluates the mutations for one binding, as dispatchInvocations of kube-apiserver does. A result refuses the request whatever failurePolicy.
-func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, invocations *invocations) (refused *admissionv1.AdmissionResponse) {
+// invoke evaluates the mutations for one binding and param, as dispatchInvocations of kube-apiserver does. A result refuses the request whatever failurePolicy.
+func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invocations *invocations) (refused *admissionv1.AdmissionResponse) {
 	if t.err != nil {
 		t.fail(b, t.err, metav1.StatusReasonInvalid)
 		return nil
 	}
+	t.in = t.in.withParam(p)
 	switch matches, err := t.matches(ctx, t.in); {
 	case err != nil:
 		t.fail(b, err, metav1.StatusReasonInvalid)
 		return nil
-	case !matches, !invocations.begin(b):
+	case !matches, !invocations.begin(b, p):
 		return nil
 	}
 	for i := range t.mutations {

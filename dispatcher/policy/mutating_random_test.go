@@ -48,7 +48,7 @@ func (r random) mutatingPolicy(name string) *admissionregistrationv1.MutatingAdm
 		failure := pick(r, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 		p.Spec.FailurePolicy = &failure
 	}
-	x := expressions{r, r.in(3)}
+	x := expressions{random: r, variables: r.in(3)}
 	if x.variables {
 		p.Spec.Variables = x.declarations()
 	}

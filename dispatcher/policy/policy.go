@@ -11,6 +11,7 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -41,6 +42,10 @@ type compiled struct {
 	variables  []variable
 	conditions []cel.CompilationResult
 	err        error // the policy cannot be compiled at all
+
+	paramKind      *schema.GroupVersionKind // nil without params
+	expressions    []asked
+	readsNamespace bool // an expression may name namespaceObject
 }
 
 // variable is a variable of a policy.
@@ -52,22 +57,26 @@ type variable struct {
 
 // begin compiles the parts that policies of both kinds have. mu is held.
 func (c *Compiler) begin(
-	variables []admissionregistrationv1.Variable, conditions []admissionregistrationv1.MatchCondition, d cel.OptionalVariableDeclarations,
-) (p compiled) {
+	params *admissionregistrationv1.ParamKind, variables []admissionregistrationv1.Variable, conditions []admissionregistrationv1.MatchCondition,
+) (p compiled, d cel.OptionalVariableDeclarations) {
+	d.HasParams, d.HasAuthorizer = params != nil, true
+	p.paramKind = paramKindOf(params)
 	if c.compiler == nil {
 		base, err := environments()
 		if err != nil {
-			return compiled{err: err}
+			return compiled{err: err}, d
 		}
 		c.compiler = cel.NewCompiler(base)
 	}
-	for _, v := range variables {
+	for i, v := range variables {
+		p.ask(v.Expression, ".variables[%d].expression", i)
 		p.variables = append(p.variables, variable{c.compile(v.Expression, d, celgo.AnyType, celgo.DynType), v.Name})
 	}
-	for _, condition := range conditions {
+	for i, condition := range conditions {
+		p.ask(condition.Expression, ".matchConditions[%d].expression", i)
 		p.conditions = append(p.conditions, c.compile(condition.Expression, d, p.types(celgo.BoolType)...))
 	}
-	return p
+	return p, d
 }
 
 // types are the types of an expression, which is checked when it is evaluated if there are variables: their types are not known here.

@@ -43,6 +43,9 @@ func (r random) policies() (all []bound) {
 		for j := range 1 + r.IntN(5) {
 			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName, b.Spec.ValidationActions = p.Name, r.actions()
+			if p.Spec.ParamKind != nil || r.in(20) { // without a kind it is ignored
+				b.Spec.ParamRef = r.paramRef()
+			}
 			if r.in(3) {
 				b.Spec.MatchResources = r.criteria(4)
 			}
@@ -69,11 +72,14 @@ func (r random) policy(name string) *admissionregistrationv1.ValidatingAdmission
 		failure := pick(r, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 		p.Spec.FailurePolicy = &failure
 	}
-	x := expressions{r, r.in(2)}
+	x := expressions{random: r, variables: r.in(2), namespace: true}
+	if x.params = r.in(4); x.params {
+		p.Spec.ParamKind = r.paramKind()
+	}
 	if x.variables {
 		p.Spec.Variables = x.declarations()
 	}
-	costly := x.variables && r.in(3)
+	costly := x.variables && !x.params && r.in(2)
 	if r.in(3) {
 		for i, text := range some(r, x.conditions()...) {
 			p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: text})
@@ -195,6 +201,8 @@ type expressions struct {
 	random
 
 	variables bool // the policy has them
+	params    bool // it has a paramKind
+	namespace bool // it may read namespaceObject
 }
 
 const (
@@ -207,12 +215,15 @@ const (
 
 // declarations are variables, of the same names and types in each policy.
 func (x expressions) declarations() []admissionregistrationv1.Variable {
+	flags := []string{`object != null`, `variables.size > 0`, `object.spec.missing == 1`, `authorizer.requestResource.check("get").allowed()`, tooMuch}
+	if x.namespace {
+		flags = append(flags, `namespaceObject == null`, `has(namespaceObject.metadata.labels)`)
+	}
 	return []admissionregistrationv1.Variable{
 		{Name: "long", Expression: `"` + strings.Repeat("x", 5000) + `"`},
 		{Name: "text", Expression: pick(x.random, `request.name`, `string(object.metadata.name)`, `"é" + request.userInfo.username`, `string(dyn(request).missing)`)},
 		{Name: "size", Expression: pick(x.random, `1`, `variables.text.size()`, `1 / request.name.size()`, `int(variables.text)`)},
-		{Name: "flag", Expression: pick(x.random, `object != null`, `variables.size > 0`, `object.spec.missing == 1`,
-			`authorizer.requestResource.check("get").allowed()`, tooMuch)},
+		{Name: "flag", Expression: pick(x.random, flags...)},
 	}
 }
 
@@ -230,6 +241,13 @@ func (x expressions) conditions() []string {
 	}
 	if x.variables {
 		all = append(all, `variables.flag`, `variables.size > 1`, `variables.text != "x"`, `variables.flag || variables.size == 1`, threeQuarters, tooMuch)
+	}
+	if x.namespace && x.in(4) {
+		all = append(all, namespaceTexts()...)
+	}
+	if x.params {
+		all = append(all, paramTexts()...)
+		all = append(all, paramTexts()...)
 	}
 	if !x.variables && x.in(6) {
 		all = []string{`syntax error`, `"not a bool"`, `nobody.knows`} // types are left unchecked beside variables: Kubernetes' validation has checked them
@@ -260,6 +278,8 @@ func (x expressions) messages() []string {
 	if x.variables {
 		all = append(all, `variables.text`, `string(variables.size)`, `string(variables.flag)`, `string(`+threeQuarters+`)`, `string(`+tooMuch+`)`,
 			`variables.long`, `variables.long`, `variables.long`, `variables.long + variables.long`)
+	} else if x.params {
+		all = append(all, `params.metadata.name`, `"at most " + string(params.spec.most)`, `string(params.data.most)`)
 	} else {
 		all = append(all, `1`, `syntax error`, `object.metadata.name`, `authorizer.path("/open").check("get").reason()`)
 	}
@@ -270,7 +290,10 @@ func (x expressions) annotations() []string {
 	all := []string{
 		`"value"`, `null`, `""`, `" padded "`, `request.operation`, `request.requestKind.version`, `string(object.metadata.name)`, `string(object.missing)`,
 		`string(1 / 0)`, `request.userInfo.username + " é"`, `string(authorizer.path("/open").check("get").allowed())`, `string(has(object.spec))`,
-		`"two\nlines"`,
+		`"two\nlines"`, `string(namespaceObject.metadata.name)`,
+	}
+	if x.params {
+		all = append(all, `string(params.metadata.name)`, `params == null ? "none" : string(dyn(params).kind)`)
 	}
 	if x.variables {
 		all = append(all, `variables.text`, `string(variables.flag)`, `string(variables.size)`, `variables.long`, `variables.long + variables.long`,

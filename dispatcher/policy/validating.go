@@ -37,20 +37,21 @@ type Definition struct {
 func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy) *Definition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	declared := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-	d := &Definition{
-		compiled: c.begin(p.Spec.Variables, p.Spec.MatchConditions, declared), policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations)),
-	}
+	common, declared := c.begin(p.Spec.ParamKind, p.Spec.Variables, p.Spec.MatchConditions)
+	d := &Definition{compiled: common, policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
 	if d.err != nil {
 		return d
 	}
 	for i, validation := range p.Spec.Validations {
+		d.ask(validation.Expression, ".validations[%d].expression", i)
+		d.ask(validation.MessageExpression, ".validations[%d].messageExpression", i)
 		d.validations = append(d.validations, c.compile(validation.Expression, declared, d.types(celgo.BoolType)...))
 		if validation.MessageExpression != "" {
 			d.messages[i] = c.compile(validation.MessageExpression, cel.OptionalVariableDeclarations{HasParams: declared.HasParams}, d.types(celgo.StringType)...)
 		}
 	}
-	for _, annotation := range p.Spec.AuditAnnotations {
+	for i, annotation := range p.Spec.AuditAnnotations {
+		d.ask(annotation.ValueExpression, ".auditAnnotations[%d].valueExpression", i)
 		d.annotations = append(d.annotations, c.compile(annotation.ValueExpression, declared, d.types(celgo.StringType, celgo.NullType)...))
 	}
 	return d
@@ -70,13 +71,14 @@ type binding struct {
 	*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 
 	criteria *match.Criteria
+	paramRef *paramRef // nil without params
 }
 
 // Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
 func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) *Validating {
 	v := &Validating{Definition: d}
 	for _, b := range bindings {
-		v.bindings = append(v.bindings, binding{b, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)})
+		v.bindings = append(v.bindings, binding{b, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources), newParamRef(b.Spec.ParamRef)})
 	}
 	return v
 }
@@ -116,15 +118,21 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 	return admissionregistrationv1.Fail
 }
 
-// Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for all of its
-// bindings without params: they differ in their actions alone.
+// Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for each param, and
+// once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	r := &verdict{policy: v.policy, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)
 	}
-	var judged *decisions
+	source, err := v.paramsFor(a)
+	if err != nil {
+		r.misconfigured("policy", nil, err)
+		return r.response(ctx, a)
+	}
+	var in *input
+	judged := map[param]*decisions{}
 	for i := range v.bindings {
 		b := &v.bindings[i]
 		switch _, skip, err := b.criteria.Match(ctx, a); {
@@ -134,15 +142,35 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 		case skip != "":
 			continue
 		}
-		if judged == nil {
-			in, err := inputOf(ctx, a, as)
+		params, err := source.collect(ctx, b.paramRef)
+		if err != nil {
+			r.misconfigured("binding", b, err)
+			continue
+		}
+		if in == nil && len(params) > 0 {
+			made, err := inputOf(ctx, a, as)
 			if err != nil {
 				r.misconfigured("binding", b, fmt.Errorf("failed to convert object version: %w", err))
 				continue
 			}
-			judged = v.validate(ctx, in)
+			if v.readsNamespace {
+				refused, err := made.lookUpNamespace(ctx, a)
+				if refused != nil {
+					return refused, nil
+				}
+				if err != nil {
+					r.misconfigured("policy", nil, err)
+					return r.response(ctx, a)
+				}
+			}
+			in = made
 		}
-		r.count(b, judged)
+		for _, p := range params {
+			if judged[p] == nil {
+				judged[p] = v.validate(ctx, in.withParam(p))
+			}
+			r.count(b, judged[p])
+		}
 	}
 	return r.response(ctx, a)
 }

@@ -57,7 +57,7 @@ func TestPoliciesJudgeAsKubernetesDoes(t *testing.T) {
 	execute.Object = written(map[string]any{"stdin": true}, endpoint{"", "v1", "PodExecOptions", "pods", "exec", false, ""})
 	elsewhere := createWidget(named)
 	elsewhere.Namespace = "missing"
-	spends := admissionregistrationv1.ValidatingAdmissionPolicySpec{Variables: expressions{newRandom(1), true}.declarations()}
+	spends := admissionregistrationv1.ValidatingAdmissionPolicySpec{Variables: expressions{random: newRandom(1), variables: true}.declarations()}
 	for range 13 {
 		spends.Validations = append(spends.Validations, check(threeQuarters, ""))
 	}
@@ -199,7 +199,7 @@ func TestManyBindingsCostOneEvaluation(t *testing.T) {
 		actions[i] = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	}
 	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		Variables:   expressions{newRandom(1), true}.declarations(),
+		Variables:   expressions{random: newRandom(1), variables: true}.declarations(),
 		Validations: []admissionregistrationv1.Validation{check(threeQuarters, ""), check("false", `"no"`)},
 	}
 	l := newLaboratory(t)

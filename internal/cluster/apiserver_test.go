@@ -356,7 +356,11 @@ func (s *apiServer) aggregated(core bool) *apidiscoveryv2.APIGroupDiscoveryList 
 				kind := &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 				parent, sub, isSub := strings.Cut(r.Name, "/")
 				if !isSub {
-					version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{Resource: parent, ResponseKind: kind})
+					scope := apidiscoveryv2.ScopeCluster
+					if r.Namespaced {
+						scope = apidiscoveryv2.ScopeNamespace
+					}
+					version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{Resource: parent, ResponseKind: kind, Scope: scope})
 					continue
 				}
 				last := &version.Resources[len(version.Resources)-1]
@@ -374,7 +378,7 @@ func resourcesOf(group string, v groupVersion) []metav1.APIResource {
 	var all []metav1.APIResource
 	for _, text := range v.resources {
 		fields := strings.Fields(text)
-		r := metav1.APIResource{Name: fields[0], Kind: fields[1], Group: group, Version: v.name}
+		r := metav1.APIResource{Name: fields[0], Kind: fields[1], Group: group, Version: v.name, Namespaced: fields[1] != "Node"}
 		if len(fields) > 2 {
 			r.Group, r.Version, _ = strings.Cut(fields[2], "/")
 		}

@@ -77,13 +77,14 @@ type clusterConn struct {
 	discovery   *discoverer
 	apiServices objectCache[*metav1.PartialObjectMetadata, struct{}] // a change means that discovery has changed
 	permissions func() (authorizer.Authorizer, error)
+	objects     *selectedObjects
 }
 
 // newConn makes a connection whose information counts for age; 0 is FreshFor.
 func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration) *clusterConn {
 	conn := &clusterConn{
 		host: c.config.Host, clients: c, logger: logger,
-		namespaces: namespacesOf(c), discovery: newDiscoverer(builtin, logger),
+		namespaces: namespacesOf(c), discovery: newDiscoverer(builtin, logger), objects: newSelectedObjects(c),
 		permissions: sync.OnceValues(func() (authorizer.Authorizer, error) {
 			return newPermissions(c.config, c.transport)
 		}),
@@ -129,6 +130,7 @@ func (c *clusterConn) release() {
 		c.crds.release()
 		c.apiServices.release()
 		c.discovery.release()
+		c.objects.release()
 	}
 }
 
@@ -144,6 +146,7 @@ func (c *clusterConn) watch(ctx context.Context, whole bool) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { c.namespaces.watch(ctx) })
+	wg.Go(func() { c.objects.sweep(ctx) })
 	if whole {
 		wg.Go(func() { c.discovery.run(ctx, c.clients.config, c.clients.transport) })
 		wg.Go(func() {

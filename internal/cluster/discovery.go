@@ -37,6 +37,8 @@ type served struct {
 	builtin Equivalents
 	// ways to reach each resource within its group.
 	ways map[resourceKey][]conversion.ResourceKind
+	// kinds are the resources of kinds.
+	kinds map[schema.GroupVersionKind]kindResource
 	// failed are the groups whose API server does not answer, so that not all of their resources are known.
 	failed map[string]error
 }
@@ -49,7 +51,10 @@ type resourceKey struct {
 
 // newServed reads discovery: the lists of each group in the order of its versions.
 func newServed(lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error, builtin Builtin) *served {
-	s := &served{builtin: builtin.Discovered(lists), ways: map[resourceKey][]conversion.ResourceKind{}, failed: map[string]error{}}
+	s := &served{
+		builtin: builtin.Discovered(lists), ways: map[resourceKey][]conversion.ResourceKind{}, kinds: map[schema.GroupVersionKind]kindResource{},
+		failed: map[string]error{},
+	}
 	for gv, err := range failed {
 		s.failed[gv.Group] = err
 	}
@@ -70,6 +75,9 @@ func (s *served) add(gv schema.GroupVersion, r *metav1.APIResource) {
 	way := conversion.ResourceKind{Resource: gv.WithResource(name), Subresource: subresource, Kind: gv.WithKind(r.Kind)}
 	if r.Version != "" {
 		way.Kind.Group, way.Kind.Version = r.Group, r.Version
+	}
+	if _, known := s.kinds[way.Kind]; subresource == "" && !known {
+		s.kinds[way.Kind] = kindResource{way.Resource, r.Namespaced}
 	}
 	at := resourceKey{resource: way.Resource.GroupResource(), subresource: subresource}
 	s.ways[at] = append(s.ways[at], way)

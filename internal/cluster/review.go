@@ -7,6 +7,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -158,6 +159,44 @@ func (c reviewCluster) Authorizer() authorizer.Authorizer {
 		return nil
 	}
 	return e.permissions
+}
+
+// Namespaced implements [match.Cluster].
+func (c reviewCluster) Namespaced(kind schema.GroupVersionKind) (bool, error) {
+	e, err := c.connected()
+	if err != nil {
+		return false, err
+	}
+	found, _, err := e.resourceOf(kind)
+	if err != nil {
+		return false, fmt.Errorf("kinds of cluster %q: %w", c.name, err)
+	}
+	return found.namespaced, nil
+}
+
+// Objects implements [match.Cluster].
+func (c reviewCluster) Objects(ctx context.Context, s match.Selection) ([]*unstructured.Unstructured, error) {
+	e, err := c.connected()
+	if err != nil {
+		return nil, err
+	}
+	objects, err := e.objects(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("objects of kind %s of cluster %q: %w", s.Kind.Kind, c.name, err)
+	}
+	return objects, nil
+}
+
+// connected returns the way to the cluster.
+func (c reviewCluster) connected() (*remote, error) {
+	e, err := c.registered()
+	if err == nil && e.remote == nil {
+		err = errors.New("it cannot be asked: give the Cluster document spec.kubeconfig or spec.bridge")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("objects of cluster %q: %w", c.name, err)
+	}
+	return e.remote, nil
 }
 
 // noCaller stands for missing Options.Conversions.

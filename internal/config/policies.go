@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
@@ -41,7 +40,7 @@ func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.Erro
 	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	setMatchResources(p.Spec.MatchConstraints)
-	return append(errs, refuseParams(p.Spec.ParamKind)...)
+	return errs
 }
 
 // readMutatingPolicy is readPolicy for a MutatingAdmissionPolicy.
@@ -50,14 +49,7 @@ func readMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) fiel
 	p.APIVersion, p.Kind = admissionregistrationV1, mutatingPolicyKind
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	setMatchResources(p.Spec.MatchConstraints)
-	return append(errs, refuseParams(p.Spec.ParamKind)...)
-}
-
-func refuseParams(kind *admissionregistrationv1.ParamKind) field.ErrorList {
-	if kind == nil {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "paramKind"), "params are not read yet: write their values into the policy")}
+	return errs
 }
 
 // readBinding is readPolicy for a ValidatingAdmissionPolicyBinding.
@@ -171,9 +163,6 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 		if len(x.text) > MaxExpressionBytes {
 			ok = false
 			d.fault(CodeLimit, x.field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.text)), thousands(MaxExpressionBytes)))
-		} else if strings.Contains(x.text, cel.NamespaceVarName) {
-			ok = false
-			d.fault(CodeInvalid, x.field, cel.NamespaceVarName+" is not read yet: use namespaceSelector for its labels, and request.namespace for its name")
 		} else if err := d.expressions.Check(x.text); err != nil {
 			ok = false
 			d.fault(CodeInvalid, x.field, err.Error())

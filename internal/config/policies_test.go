@@ -48,11 +48,34 @@ func TestPoliciesComeIntoForceWithTheirBindings(t *testing.T) {
 	}
 }
 
+// TestPoliciesSayForWhatTheyAskTheCluster has a finding for each thing that not every cluster can be asked for.
+func TestPoliciesSayForWhatTheyAskTheCluster(t *testing.T) {
+	spec := "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  matchConditions: [{name: a, expression: 'namespaceObject == null'}]\n" +
+		"  variables: [{name: b, expression: 'namespaceObject.metadata.labels'}]\n  validations: [{expression: 'true', messageExpression: 'string(params.data.a)'}]\n" +
+		"  auditAnnotations: [{key: c, valueExpression: \"string(authorizer.path('/x').check('get').allowed())\"}]"
+	objects, problems := decode("p.yaml", []byte(decodedPolicy("a", spec)+strings.Replace(decodedBinding("one", "a"),
+		"policyName: a", "policyName: a, paramRef: {name: limits, parameterNotFoundAction: Deny}", 1)))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	_, findings := Compile("r", objects)
+
+	const fails = ": where it cannot, the policy fails, and its failurePolicy decides"
+	want := []string{
+		`p.yaml:6: ValidatingAdmissionPolicy "a": spec.paramKind: for the params, of kind ConfigMap of v1, the mesh lists the objects in the cluster, ` +
+			`for which the identity of the mesh there needs the permission` + fails,
+		`p.yaml:8: ValidatingAdmissionPolicy "a": spec.variables[0].expression: for the namespaceObject the mesh asks the API server of the cluster` + fails,
+		`p.yaml:10: ValidatingAdmissionPolicy "a": spec.auditAnnotations[0].valueExpression: for the authorizer the mesh asks the API server of the cluster` + fails,
+	}
+	if diff := cmp.Diff(want, lines(findings)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestPoliciesAreRefusedWithTheFieldAtFault has a policy for each rule that is not kube-apiserver's.
 func TestPoliciesAreRefusedWithTheFieldAtFault(t *testing.T) {
 	for _, test := range []struct{ name, spec, want string }{
-		{"params", "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations: [{expression: 'true'}]", "spec.paramKind: Forbidden: params are not read yet"},
-		{"a namespace", "  validations: [{expression: 'namespaceObject != null'}]", "spec.validations[0].expression: namespaceObject is not read yet"},
 		{
 			"a long expression", "  validations: [{expression: '" + strings.Repeat(" ", MaxExpressionBytes) + "true'}]",
 			"spec.validations[0].expression: the expression has 16,388 bytes, and at most 16,384 are compiled",

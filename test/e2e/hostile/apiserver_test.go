@@ -18,7 +18,7 @@ func apiServer() role {
 		name: "an API server",
 		inputs: []string{
 			"an answer of an API server: lists, watches, discovery, OpenAPI, definitions", "an error of an API server", "a followed webhook configuration",
-			"a Pod that names a service account of a host",
+			"objects that policies read in a cluster: params, and namespaces of requests", "a Pod that names a service account of a host",
 		},
 		documents: func(a *attack) []string {
 			url, authority := a.serve(a.apiServer())
@@ -34,14 +34,35 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], us
 	}
 }
 
-// asking is a hook for which the mesh asks the API server for namespaces and permissions.
+// asking are a hook and a policy for which the mesh asks the API server for namespaces, permissions and objects.
 func asking() []string {
 	return []string{
 		validating(tenantName, tenantHook, `failurePolicy: Ignore, timeoutSeconds: 1, namespaceSelector: {matchLabels: {a: b}},
   matchConditions: [{name: may, expression: "authorizer.group('').resource('pods').check('get').allowed()"}]`),
-		routeIn(tenantName, tenantName, tenantName),
+		routeIn(tenantName, tenantName, tenantName), reading,
 	}
 }
+
+// reading is a policy that reads params and the namespace of each request in the cluster.
+const reading = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: ` + tenantName + `}
+spec:
+  failurePolicy: Ignore
+  paramKind: {apiVersion: v1, kind: Namespace}
+  matchConstraints: {resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: ["*"]}]}
+  validations: [{expression: "params.metadata.name == namespaceObject.metadata.name"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: ` + tenantName + `}
+spec: {policyName: ` + tenantName + `, validationActions: [Deny], paramRef: {selector: {}, parameterNotFoundAction: Deny}}
+---
+apiVersion: portcullis.dev/v1
+kind: HookRoute
+metadata: {name: ` + tenantName + `-reading}
+spec: {configuration: ValidatingAdmissionPolicy/` + tenantName + `, clusters: [` + tenantName + `]}
+`
 
 // apiServer is honest now and then, so that the mesh goes on to watch.
 func (a *attack) apiServer() http.Handler {
