@@ -169,7 +169,8 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 		}
 	}
 	switch {
-	case elsewhere > 1, elsewhere == 1 && strings.Contains(fmt.Sprint(j.want.Causes), "is not suitable for converting to "):
+	case elsewhere > 1, elsewhere == 1 && strings.Contains(fmt.Sprint(j.want.Causes), "is not suitable for converting to "),
+		elsewhere == 1 && strings.Contains(fmt.Sprint(j.want.Causes), ": unknown conversion"):
 		j.events, j.difference = append(j.events, "M2"), ""
 	case strict(j.want):
 		j.events, j.difference = append(j.events, "M3"), ""
