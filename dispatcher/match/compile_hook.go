@@ -22,6 +22,8 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 			MatchPolicy: value(w.MatchPolicy, admissionregistrationv1.Exact), owner: fmt.Sprintf("hook %q", w.Name), rules: w.Rules,
 		},
 		Policy:         o.Policy,
+		Route:          o.Route,
+		Except:         o.Except,
 		Reinvocation:   value(w.reinvocation, admissionregistrationv1.NeverReinvocationPolicy),
 		ClientConfig:   w.ClientConfig,
 		ReviewVersions: w.AdmissionReviewVersions,

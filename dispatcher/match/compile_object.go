@@ -13,6 +13,8 @@ import (
 type Object struct {
 	// Scope is the cluster that the configuration is for; empty for all clusters.
 	Scope string
+	// Except are the clusters that a policy without a Scope is not for: it has an object of its own for each of them, or none.
+	Except []string
 	// Source is where the object was read from, for findings, for example a file name.
 	Source string
 	// Digest stands for the whole content of the configuration: equal name and digest mean equal content. If it is empty, the object is compiled anew
@@ -28,6 +30,8 @@ type Object struct {
 	Mutating *admissionregistrationv1.MutatingWebhookConfiguration
 	// Policy is a policy with its bindings. Digest stands for all of them.
 	Policy Policy
+	// Route is how Policy is called without a RouteBinding: Clusters and Shadow count.
+	Route Route
 	// Initializes is true if Mutating is an InitializerConfiguration, which holds initializers.
 	Initializes bool
 }
@@ -39,7 +43,7 @@ type objectKey struct {
 	name  string
 }
 
-// String is kind and name, and the cluster if there is one.
+// String is kind and name, and the cluster if there is one. A policy is one document, whichever clusters its objects are for.
 func (k objectKey) String() string {
 	kind := "ValidatingWebhookConfiguration/"
 	switch {
@@ -50,7 +54,7 @@ func (k objectKey) String() string {
 	case k.stage == admissionv1.Stage_STAGE_MUTATE:
 		kind = "MutatingWebhookConfiguration/"
 	}
-	if k.scope != "" {
+	if k.scope != "" && kind != "" {
 		return k.scope + ": " + kind + k.name
 	}
 	return kind + k.name

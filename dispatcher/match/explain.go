@@ -31,9 +31,21 @@ func (s *Snapshot) Explain(
 	ctx context.Context, cluster string, stage admissionv1.Stage, a *Attributes,
 ) []Skipped {
 	var skipped []Skipped
+	policies := map[string]bool{} // a policy that differs by cluster has several hooks: one is enough here
+	for _, h := range s.hooks {
+		if h.Policy != nil && h.Serves(cluster) {
+			policies[h.ID.Configuration] = true
+		}
+	}
 	for _, h := range s.hooks {
 		if !slices.Contains(h.stages(), stage) {
 			continue
+		}
+		if h.Policy != nil && !h.Serves(cluster) {
+			if policies[h.ID.Configuration] {
+				continue
+			}
+			policies[h.ID.Configuration] = true
 		}
 		if skip, reason := h.explain(ctx, cluster, a); reason != "" {
 			skipped = append(skipped, Skipped{Hook: h, Skip: skip, Reason: reason})
@@ -79,6 +91,9 @@ func (h *Hook) explain(ctx context.Context, cluster string, a *Attributes) (skip
 func (h *Hook) explainCluster(cluster string) string {
 	if h.ID.Scope != "" && h.ID.Scope != cluster {
 		return fmt.Sprintf("its configuration is for cluster %q", h.ID.Scope)
+	}
+	if slices.Contains(h.Except, cluster) {
+		return "it is for other clusters than " + cluster
 	}
 	return fmt.Sprintf("its route is for clusters %q", h.Route.Clusters)
 }

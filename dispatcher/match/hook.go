@@ -104,6 +104,8 @@ type Hook struct {
 	Batch int
 	// Policy judges the requests of the hook in this process; nil for a hook that is called.
 	Policy Policy
+	// Except are clusters of its route whose reviews the hook does not see.
+	Except []string
 	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
 	ReviewVersions []string
 
@@ -168,7 +170,7 @@ func (h *Hook) Decides() bool { return !h.Route.Shadow && !h.Pending }
 
 // Serves reports whether the hook sees reviews of cluster at all.
 func (h *Hook) Serves(cluster string) bool {
-	if h.ID.Scope != "" && h.ID.Scope != cluster {
+	if h.ID.Scope != "" && h.ID.Scope != cluster || slices.Contains(h.Except, cluster) {
 		return false
 	}
 	return len(h.Route.Clusters) == 0 || slices.Contains(h.Route.Clusters, cluster)

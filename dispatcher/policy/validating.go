@@ -62,6 +62,7 @@ type Validating struct {
 	*Definition
 
 	bindings []binding
+	short    bool // BindShort
 }
 
 var _ match.Policy = (*Validating)(nil)
@@ -84,7 +85,12 @@ func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissio
 }
 
 // ID implements [match.Policy].
-func (v *Validating) ID() string { return ValidatingKind + "/" + v.policy.Name }
+func (v *Validating) ID() string {
+	if v.short {
+		return ShortKind + "/" + v.policy.Name
+	}
+	return ValidatingKind + "/" + v.policy.Name
+}
 
 // Reinvocation implements [match.Policy].
 func (v *Validating) Reinvocation() admissionregistrationv1.ReinvocationPolicyType {
@@ -121,7 +127,7 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for each param, and
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
-	r := &verdict{policy: v.policy, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
+	r := &verdict{policy: v.policy, short: v.short, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)

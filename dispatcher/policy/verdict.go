@@ -44,6 +44,7 @@ const maxStated = 64
 // verdict collects the decisions of a policy about one request.
 type verdict struct {
 	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
+	short    bool // messages name the Policy that the policy and its binding stand for
 	ignores  bool // failures do not refuse the request
 	denials  []denial
 	failure  error // the first that was ignored
@@ -110,7 +111,7 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 			r.deny(b, d.message, d.reason)
 		case admissionregistrationv1.Warn:
 			if len(r.warnings) < maxStated {
-				r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", r.policy.Name, b.Name, d.message))
+				r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for %s: %s", r.subject(b.Name), d.message))
 			}
 		case admissionregistrationv1.Audit:
 			if len(r.audited) < maxStated {
@@ -211,10 +212,18 @@ const unknownName = "Unknown"
 
 // text is a denial in the words of kube-apiserver.
 func (r *verdict) text(d denial) string {
-	if d.binding == "" {
-		return fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", r.policy.Name, d.message)
+	return fmt.Sprintf("%s denied request: %s", r.subject(d.binding), d.message)
+}
+
+// subject names the policy and a binding, which may be empty.
+func (r *verdict) subject(binding string) string {
+	switch {
+	case r.short:
+		return fmt.Sprintf("Policy '%s'", r.policy.Name)
+	case binding == "":
+		return fmt.Sprintf("ValidatingAdmissionPolicy '%s'", r.policy.Name)
 	}
-	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", r.policy.Name, d.binding, d.message)
+	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s'", r.policy.Name, binding)
 }
 
 // codeOf is reasonToCode of kube-apiserver's validating plugin.

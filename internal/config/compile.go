@@ -128,7 +128,8 @@ func withoutCallers(o *Object) Problems {
 	return Problems{o.Problem(match.SeverityWarning, CodeNoCaller, "spec.identities", message)}
 }
 
-// ProblemsOf returns findings as problems of their objects, with lines for the objects given.
+// ProblemsOf returns findings as problems of their objects, with lines for the objects given. The hooks of one policy may have the same finding: it is
+// one problem.
 func ProblemsOf(findings []match.Finding, objects []Object) Problems {
 	about := make(map[Key]*Object, len(findings)) // there are far fewer of them than objects
 	for _, f := range findings {
@@ -140,8 +141,12 @@ func ProblemsOf(findings []match.Finding, objects []Object) Problems {
 			about[objects[i].Key] = &objects[i]
 		}
 	}
-	problems := make(Problems, 0, len(findings))
+	problems, known := make(Problems, 0, len(findings)), make(map[match.Finding]bool, len(findings))
 	for _, f := range findings {
+		if known[f] {
+			continue
+		}
+		known[f] = true
 		key, _ := subjectOf(f)
 		problems = append(problems, problemOf(f, about[key]))
 	}

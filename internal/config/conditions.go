@@ -31,7 +31,10 @@ func (d *document) conditions(o *Object) (ok bool) {
 		d.fault(CodeLimit, "", "all documents together have "+d.budget.Err().Error()+": remove some")
 		return false
 	}
-	if o.isPolicy() {
+	switch {
+	case o.Short != nil:
+		return !d.late() && d.compileShort(o) && !d.late()
+	case o.isPolicy():
 		return !d.late() && d.compilePolicy(o) && !d.late()
 	}
 	if cost.Conditions == 0 {

@@ -54,7 +54,7 @@ func TestMatchConditionsAreRefusedAsTheOriginalRefusesThem(t *testing.T) {
 					want = append(want, err.Error())
 				}
 			}
-			d := &document{fileReader: &fileReader{expressions: match.NewExpressions()}}
+			d := &document{fileReader: &fileReader{Decoder: &Decoder{expressions: match.NewExpressions()}}}
 			_, errs := d.compileConditions(conditions, field.NewPath("webhooks").Index(1).Child("matchConditions"))
 			var got []string
 			for _, err := range errs {

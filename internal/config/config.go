@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/policies"
 )
 
 // Key identifies an object of the configuration.
@@ -86,6 +87,9 @@ type Object struct {
 	MutatingDefinition *policy.MutatingDefinition
 	// MutatingBinding is a MutatingAdmissionPolicyBinding with the defaults of its version.
 	MutatingBinding *admissionregistrationv1.MutatingAdmissionPolicyBinding
+	// Short is a Policy, the short form of a ValidatingAdmissionPolicy, and Expandable is the same compiled.
+	Short      *kinds.Policy
+	Expandable *policies.Policy
 	// Route is a HookRoute.
 	Route *kinds.HookRoute
 	// Cluster is a Cluster.
@@ -110,6 +114,7 @@ type Object struct {
 	// Manifest is the manifest as its author wrote it, as JSON, without defaults. It must not be changed.
 	Manifest []byte
 
+	variants  []shortVariant // of Short
 	hookLines []int          // in File, of each webhook
 	specLines map[string]int // in File, of each field in the spec of a route or a policy
 }
@@ -176,6 +181,8 @@ func (o *Object) hooksField() string {
 // field is the path of a field of the webhook configuration that the object is read as, as the document has it.
 func (o *Object) field(path string) string {
 	switch {
+	case o.Short != nil:
+		return shortField(path)
 	case o.Initializes():
 		return initializerField(path)
 	case o.IsExternal():
@@ -197,6 +204,8 @@ func (o *Object) Content() any {
 		return o.Role
 	case o.Policy != nil:
 		return o.Policy
+	case o.Short != nil:
+		return o.Short
 	case o.Binding != nil:
 		return o.Binding
 	case o.MutatingPolicy != nil:

@@ -101,6 +101,9 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
+	if o.Short != nil {
+		return shortCost(&o.Short.Spec)
+	}
 	if o.isPolicy() {
 		for _, x := range o.expressions() {
 			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.text)

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -16,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/internal/config/policies"
 )
 
 // Limits of files and documents. A file or document past one is a problem like any other: its last good version stays.
@@ -34,13 +36,14 @@ type Decoder struct {
 	validator   Validator
 	expressions *match.Expressions
 	policies    *policy.Compiler
-	unstaged    bool // WithoutStaging
-	fromServer  bool // WithoutServerFields
+	short       func() (*policies.Compiler, error)
+	unstaged    bool // WithoutStaging: initializers are refused
+	fromServer  bool // WithoutServerFields: fields that an API server sets are left out
 }
 
 // NewDecoder returns a decoder that has read nothing yet. It refuses every webhook configuration if the validator is nil.
 func NewDecoder(v Validator) *Decoder {
-	return &Decoder{validator: v, expressions: match.NewExpressions(), policies: policy.NewCompiler()}
+	return &Decoder{validator: v, expressions: match.NewExpressions(), policies: policy.NewCompiler(), short: sync.OnceValues(policies.NewCompiler)}
 }
 
 // WithoutStaging makes the decoder of a dispatcher without an etcd: it refuses initializers, since nowhere could objects be staged for them. It
@@ -63,23 +66,20 @@ func (d *Decoder) Decode(file string, data []byte) ([]Object, Problems) {
 
 // DecodeWithin is Decode for a file that shares a budget with others; nil for a file without one.
 func (d *Decoder) DecodeWithin(b *Budget, file string, data []byte) ([]Object, Problems) {
-	f := &fileReader{file: file, validator: d.validator, expressions: d.expressions, policies: d.policies, unstaged: d.unstaged, fromServer: d.fromServer, budget: b}
+	f := &fileReader{Decoder: d, file: file, budget: b}
 	f.read(data)
 	return f.objects, f.problems.Sorted()
 }
 
 // fileReader collects the objects and problems of one file.
 type fileReader struct {
-	file        string
-	validator   Validator
-	expressions *match.Expressions
-	policies    *policy.Compiler
-	unstaged    bool    // initializers are refused
-	fromServer  bool    // fields that an API server sets are left out
-	budget      *Budget // nil for none
-	count       int     // documents so far
-	objects     []Object
-	problems    Problems
+	*Decoder
+
+	file     string
+	budget   *Budget // nil for none
+	count    int     // documents so far
+	objects  []Object
+	problems Problems
 }
 
 func (f *fileReader) read(data []byte) {

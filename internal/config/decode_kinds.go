@@ -19,7 +19,7 @@ const readKinds = "the kinds that are read are " + validatingKind + " and " + mu
 	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + ", " + validatingBindingKind + ", " +
 	mutatingPolicyKind + " and " + mutatingBindingKind + " of " +
 	admissionregistrationV1 + ", v1beta1 and v1alpha1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
-	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.ValidatingHooksKind +
+	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.PolicyKind + ", " + kinds.ValidatingHooksKind +
 	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
 	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
@@ -59,6 +59,10 @@ func (d *document) read(h head) {
 		o.Cluster, ok = readAs(d, (*kinds.Cluster).Validate)
 	case kinds.APIVersion + " " + kinds.RoleKind:
 		o.Role, ok = readAs(d, (*kinds.Role).Validate)
+	case kinds.APIVersion + " " + kinds.PolicyKind:
+		if o.Short, ok = readAs(d, (*kinds.Policy).Validate); !ok {
+			o.Short = nil
+		}
 	default:
 		ok = d.readPolicyKind(h, &o)
 	}
@@ -188,7 +192,7 @@ func unread(h head) string {
 
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
-	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
+	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
 	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind, mutatingPolicyKind, mutatingBindingKind}
 	for _, version := range []struct {
 		name  string

@@ -70,7 +70,7 @@ func TestDecode(t *testing.T) {
 		`admissionregistration.k8s.io/v1 and v1beta1, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ` +
 		`MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding of ` +
 		`admissionregistration.k8s.io/v1, v1beta1 and v1alpha1, ExternalAdmissionHookConfiguration and InitializerConfiguration of admissionregistration.k8s.io/v1alpha1, ` +
-		`HookRoute, Cluster, Role, ValidatingHookConfiguration, MutatingHookConfiguration and InitializerConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
+		`HookRoute, Cluster, Role, Policy, ValidatingHookConfiguration, MutatingHookConfiguration and InitializerConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
 	for _, tc := range []struct {
 		name     string
 		data     string

@@ -325,7 +325,7 @@ func isRegistration(h head) bool {
 }
 
 func readHead(body []byte) (head, bool) {
-	d := &document{fileReader: &fileReader{}, lineIndex: &lineIndex{}, json: body}
+	d := &document{fileReader: &fileReader{Decoder: &Decoder{}}, lineIndex: &lineIndex{}, json: body}
 	return d.head()
 }
 

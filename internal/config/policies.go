@@ -104,7 +104,7 @@ func rulesOf(m *admissionregistrationv1.MatchResources) (all []admissionregistra
 type expressionOf struct{ field, text string }
 
 // isPolicy reports whether the document is a policy.
-func (o *Object) isPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil }
+func (o *Object) isPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil || o.Short != nil }
 
 // binds is the name of the policy that the document puts into force; empty if it is no binding.
 func (o *Object) binds() string {
@@ -197,7 +197,7 @@ func (o *Object) policyOf() Key {
 	return Key{Kind: strings.TrimSuffix(o.Kind, "Binding"), Name: o.binds()}
 }
 
-// boundPolicies returns the policies that bindings put into force, and problems of policies and bindings that stand alone.
+// boundPolicies returns the policies that bindings put into force, and all of kind Policy, which need none, and problems of policies and bindings that stand alone.
 func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	bindings := map[Key][]*Object{}
 	for i := range objects {
@@ -207,7 +207,10 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	}
 	for i := range objects {
 		o := &objects[i]
-		if !o.isPolicy() {
+		if o.Short != nil {
+			bound = append(bound, shortObjects(o)...)
+		}
+		if !o.isPolicy() || o.Short != nil {
 			continue
 		}
 		mine := bindings[o.Key]

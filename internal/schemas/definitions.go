@@ -57,6 +57,11 @@ func allKinds() []kind {
 			description: "Role grants identities verbs of the mesh's ConfigService.",
 			of:          reflect.TypeFor[kinds.Role](), rules: roleRules(), columns: inForce(column("Role", ".spec.role")),
 		},
+		kinds.PolicyKind: {
+			description: "Policy is a rule for the objects of clusters that the mesh judges itself: a short form of a ValidatingAdmissionPolicy and its binding.",
+			of:          reflect.TypeFor[kinds.Policy](), rules: policyRules(),
+			columns: inForce(column("Mode", ".spec.mode"), wide(column("Resources", ".spec.resources"))),
+		},
 		kinds.ValidatingHooksKind: {
 			description: "ValidatingHookConfiguration has validating hooks: it is a ValidatingWebhookConfiguration of " +
 				"admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not call.",

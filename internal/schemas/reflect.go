@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -32,6 +33,9 @@ func (r *reader) object(t reflect.Type, path string) schema {
 	s := schema{Type: "object", Properties: map[string]schema{}}
 	for f := range t.Fields() {
 		name := jsonName(f)
+		if f.Type == reflect.TypeFor[json.RawMessage]() { // the decoder reads it to refuse it
+			continue
+		}
 		if name == "" { // inline
 			inlined := r.object(f.Type, path)
 			maps.Copy(s.Properties, inlined.Properties)
@@ -85,6 +89,8 @@ func (r *reader) plain(t reflect.Type, path string) schema {
 	case reflect.Map:
 		item := r.value(t.Elem(), path+"{}")
 		return schema{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &item}}
+	case reflect.Interface:
+		return schema{XPreserveUnknownFields: ptr.To(true)}
 	case reflect.Struct:
 		switch t {
 		case reflect.TypeFor[metav1.Time]():

@@ -269,6 +269,28 @@ func differ(field string) rule {
 	return cel(fmt.Sprintf("self.all(a, self.exists_one(b, b.%[1]s == a.%[1]s))", field), "each has a "+field+" of its own", "")
 }
 
+// policyRules mirror kinds.Policy.Validate, but for expressions, values of parameters, and the names of resources.
+func policyRules() map[string]rule {
+	modes := []string{string(kinds.ModeShadow), string(kinds.ModeWarn), string(kinds.ModeEnforce)}
+	excluded := func(each ...rule) rule { return set(kinds.MaxPolicyExclusions, each...) }
+	text := func(most int) rule { return like(`[\s\S]*\S[\s\S]*`, most) }
+	return map[string]rule{
+		"spec.resources":  all(items(1, 0), set(kinds.MaxPolicyResources)),
+		"spec.operations": all(set(4, oneOf("CREATE", "UPDATE", "DELETE", "CONNECT"))),
+		"spec.clusters":   names(), "spec.mode": oneOf(append(modes, "")...), "spec.modeByCluster{}": oneOf(modes...),
+		"spec.exclude.namespaces": excluded(like(label, validation.DNS1123LabelMaxLength)), "spec.exclude.labels": excluded(),
+		"spec.exclude.users": excluded(), "spec.exclude.groups": excluded(),
+		"spec.parameters":               all(items(0, kinds.MaxParameters), byName()),
+		"spec.parameters[].name":        like(`[A-Za-z_][A-Za-z0-9_]*`, kinds.MaxParameterName),
+		"spec.failurePolicy":            oneOf("", "Fail", "Ignore"),
+		"spec.validations":              items(1, kinds.MaxPolicyValidations),
+		"spec.validations[].expression": text(kinds.MaxPolicyExpression), "spec.validations[].message": like(`[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyMessage),
+		"spec.validations[].messageExpression": like(`|[\s\S]*\S[\s\S]*`, kinds.MaxPolicyExpression),
+		"spec.validations[].field":             like(`|[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyField),
+		"spec.validations[].reason":            oneOf("", "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"),
+	}
+}
+
 // roleRules mirror kinds.Role.Validate.
 func roleRules() map[string]rule {
 	empty := func(field string) string { return fmt.Sprintf("(!has(self.%[1]s) || size(self.%[1]s) == 0)", field) }

@@ -124,7 +124,7 @@ func inNamespace(t *testing.T, kubeconfig, namespace string) {
 
 // resources are the resources of the kinds that tests create.
 var resources = map[string]string{
-	"HookRoute": "hookroutes", "Cluster": "clusters", "Role": "roles",
+	"HookRoute": "hookroutes", "Cluster": "clusters", "Role": "roles", "Policy": "policies",
 	"ValidatingHookConfiguration": "validatinghookconfigurations", "MutatingHookConfiguration": "mutatinghookconfigurations",
 	"InitializerConfiguration": "initializerconfigurations",
 }

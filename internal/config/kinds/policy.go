@@ -33,7 +33,7 @@ const (
 	MaxPolicyField = 256
 )
 
-// Policy is a short way to write a ValidatingAdmissionPolicy and its binding. Package policies expands it, and nothing else evaluates it.
+// Policy is a short way to write a ValidatingAdmissionPolicy and its binding. Package policies expands it, and the expansion is evaluated.
 type Policy struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the policy, and the documents that it is expanded into.
@@ -44,7 +44,7 @@ type Policy struct {
 
 // PolicySpec has the objects that a policy is about, and its rules for them.
 type PolicySpec struct {
-	// Resources are the kinds of objects, at most MaxPolicyResources: a resource of Kubernetes ("pods", "deployments"), GROUP/RESOURCE or
+	// Resources are the kinds of objects, at most 64: a resource of Kubernetes ("pods", "deployments"), GROUP/RESOURCE or
 	// GROUP/VERSION/RESOURCE, each perhaps with a subresource ("pods/exec"). Pods are meant with their subresources ephemeralcontainers and resize,
 	// by which containers are added and changed.
 	Resources []string `json:"resources"`
@@ -57,13 +57,13 @@ type PolicySpec struct {
 	Clusters []string `json:"clusters,omitempty"`
 	// Exclude are requests that the policy leaves alone. Absent means none.
 	Exclude *PolicyExclusion `json:"exclude,omitempty"`
-	// Parameters are values for the expressions, at most MaxParameters.
+	// Parameters are values for the expressions, at most 64.
 	Parameters []Parameter `json:"parameters,omitempty"`
-	// Mode is the consequence of a failed validation. Empty means ModeShadow.
+	// Mode is the consequence of a failed validation. Empty means shadow.
 	Mode PolicyMode `json:"mode,omitempty"`
 	// ModeByCluster is Mode for some clusters, by their names.
 	ModeByCluster map[string]PolicyMode `json:"modeByCluster,omitempty"`
-	// Validations are the rules, one at least and at most MaxPolicyValidations. All of them must hold.
+	// Validations are the rules, one at least and at most 64. All of them must hold.
 	Validations []PolicyValidation `json:"validations"`
 	// Mutations are refused: a Policy does not change objects yet.
 	Mutations json.RawMessage `json:"mutations,omitempty"`
@@ -124,6 +124,20 @@ func (s *PolicySpec) ModeIn(cluster string) PolicyMode {
 		}
 	}
 	return ModeShadow
+}
+
+// Differing are the clusters that have a mode or values of parameters of their own, sorted.
+func (s *PolicySpec) Differing() []string {
+	names := maps.Clone(s.ModeByCluster)
+	if names == nil {
+		names = map[string]PolicyMode{}
+	}
+	for i := range s.Parameters {
+		for cluster := range s.Parameters[i].ByCluster {
+			names[cluster] = ""
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // EffectiveOperations are Operations with their default.

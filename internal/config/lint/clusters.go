@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -11,7 +12,7 @@ import (
 // maxNamed is how many names a message has.
 const maxNamed = 5
 
-// unknownClusters finds routes for clusters that are not declared: their reviews are refused before any hook is asked.
+// unknownClusters finds routes and policies for clusters that are not declared: their reviews are refused before any hook is asked.
 func unknownClusters(objects []config.Object, only func(config.Key) bool) []match.Finding {
 	declared := map[string]bool{}
 	for i := range objects {
@@ -22,7 +23,16 @@ func unknownClusters(objects []config.Object, only func(config.Key) bool) []matc
 	var findings []match.Finding
 	for i := range objects {
 		o := &objects[i]
-		if o.Route == nil || !only(o.Key) {
+		if !only(o.Key) {
+			continue
+		}
+		if o.Short != nil {
+			if missing := undeclared(append(o.Short.Spec.Differing(), o.Short.Spec.Clusters...), declared); len(missing) > 0 {
+				slices.Sort(missing)
+				findings = append(findings, noCluster(o, "clusters", slices.Compact(missing), "the policy judges nothing of them"))
+			}
+		}
+		if o.Route == nil {
 			continue
 		}
 		spec := &o.Route.Spec

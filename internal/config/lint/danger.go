@@ -9,6 +9,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // The codes of dangers: each has to be acknowledged by name.
@@ -61,6 +63,9 @@ func Dangers(ctx context.Context, s *match.Snapshot, ownNamespace string, only f
 			why := d.why
 			if h.Initializes() {
 				why += " " + everyNamespace
+			}
+			if config.KeyOf(h).Kind == kinds.PolicyKind {
+				why += " A Policy leaves out namespaces by spec.exclude.namespaces."
 			}
 			if i < len(d.writes) {
 				findings = append(findings, warning(d.code, h.Path(".failurePolicy"), "hook %q fails closed and is asked about %s, for example: %s. %s",

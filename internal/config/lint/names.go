@@ -13,7 +13,7 @@ type namesakes struct {
 }
 
 // sameNames finds hooks that have the name of an earlier one which the same requests may meet. Denials go by the name
-// alone, and so do hosts.
+// alone, and so do hosts. A policy has no hosts, and its verdict names its kind too.
 func sameNames(hooks []*match.Hook, about func(*match.Hook) bool) []match.Finding {
 	type key struct {
 		stage admissionv1.Stage
@@ -22,6 +22,9 @@ func sameNames(hooks []*match.Hook, about func(*match.Hook) bool) []match.Findin
 	byName := map[key]*namesakes{}
 	var findings []match.Finding
 	for _, h := range hooks {
+		if h.Policy != nil {
+			continue
+		}
 		k := key{h.ID.Stage, h.ID.Name}
 		if byName[k] == nil {
 			byName[k] = &namesakes{in: map[string]*match.Hook{}}

@@ -48,6 +48,53 @@ func (p *Policy) Expand(cluster string) *Expansion {
 	return &Expansion{Policy: policy.DeepCopy(), Binding: binding.DeepCopy()}
 }
 
+// Variant is a Policy in one cluster, or in all clusters where it is the same. It is immutable.
+type Variant struct {
+	// Cluster is the cluster; empty in the variant of the other clusters.
+	Cluster string
+	// Clusters are the other clusters; empty for all clusters but Except.
+	Clusters []string
+	// Except are the clusters that have a variant of their own, if Clusters is empty.
+	Except []string
+	// Mode is the mode there.
+	Mode kinds.PolicyMode
+	// Parameters is the expression of the variable ParametersVariable.
+	Parameters string
+}
+
+// AnyCluster is a cluster of the variant; empty for a cluster that the policy does not name.
+func (v *Variant) AnyCluster() string {
+	if len(v.Clusters) > 0 {
+		return v.Clusters[0]
+	}
+	return v.Cluster
+}
+
+// ParametersVariable is the variable of an expansion that has the parameters. In all else the expansions for two clusters have the same policy.
+const ParametersVariable = nameParameters
+
+// Variants returns the variants of the policy, at least one: each cluster in which it is in force has exactly one.
+func (p *Policy) Variants() []Variant {
+	s := &p.document.Spec
+	variant := func(cluster string) Variant {
+		return Variant{Cluster: cluster, Mode: s.ModeIn(cluster), Parameters: p.parameters(cluster)}
+	}
+	var all []Variant
+	own := s.Differing()
+	others := variant("")
+	others.Clusters = slices.DeleteFunc(slices.Clone(s.Clusters), func(cluster string) bool { return slices.Contains(own, cluster) })
+	if len(s.Clusters) == 0 {
+		others.Except = own
+	}
+	if len(s.Clusters) == 0 || len(others.Clusters) > 0 {
+		all = append(all, others)
+	}
+	for _, cluster := range own {
+		all = append(all, variant(cluster))
+	}
+	return all
+}
+
 func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: kind}
 }

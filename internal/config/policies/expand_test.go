@@ -21,24 +21,20 @@ import (
 )
 
 // compile reads the Policies of a YAML file.
-func compile(t *testing.T, text string) []config.PolicyDocument {
+func compile(t *testing.T, text string) []config.Object {
 	t.Helper()
-	c, err := policies.NewCompiler()
-	if err != nil {
-		t.Fatal(err)
-	}
-	documents, problems := config.DecodePolicies(c, "policy.yaml", []byte(text))
+	objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("policy.yaml", []byte(text))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return documents
+	return objects
 }
 
 // expand expands the one Policy with a spec, and checks that kube-apiserver accepts its expansion as it is.
 func expand(t *testing.T, spec, cluster string) *policies.Expansion {
 	t.Helper()
 	documents := compile(t, "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n"+indent(spec))
-	e := documents[0].Expand(cluster)
+	e := documents[0].Expandable.Expand(cluster)
 	if e != nil {
 		checkAccepted(t, e)
 	}

@@ -37,10 +37,13 @@ type judged struct {
 // judgeByPage judges requests by the policies of a page. Each policy has one.
 func judgeByPage(t *testing.T, page string, requests []judged) {
 	t.Helper()
-	shown, asked := map[string]config.PolicyDocument{}, map[string]bool{}
+	shown, asked := map[string]config.Object{}, map[string]bool{}
 	for _, block := range blocks(t, page) {
+		if !strings.HasPrefix(block, "apiVersion: portcullis.dev/") {
+			continue
+		}
 		for _, p := range compile(t, block) {
-			shown[p.Document().Metadata.Name] = p
+			shown[p.Name] = p
 		}
 	}
 	for _, tc := range requests {
@@ -50,7 +53,7 @@ func judgeByPage(t *testing.T, page string, requests []judged) {
 			t.Errorf("the page shows no policy %s", tc.policy)
 			continue
 		}
-		e := p.Expand(tc.cluster)
+		e := p.Expandable.Expand(tc.cluster)
 		checkAccepted(t, e)
 		if got := judge(t, e, tc.request); got != tc.want {
 			t.Errorf("%s in cluster %q: %s, want %s", tc.policy, tc.cluster, got, tc.want)

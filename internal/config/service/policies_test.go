@@ -43,6 +43,16 @@ func TestAnAuthorReachesNoPolicyOfOthers(t *testing.T) {
 	f.refused(codes.PermissionDenied, cluster, "eastern", of(policyBinding, "b", "p"))
 	f.refused(codes.PermissionDenied, cluster, "eastern", route("r", "p", "east"))
 
+	short := func(name, clusters string) string {
+		return "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: " + name + "}\nspec:\n  resources: [configmaps]\n" +
+			"  validations: [{expression: 'true', message: m}]\n  " + clusters
+	}
+	f.refused(codes.PermissionDenied, prefix, "author", short("s", "mode: warn"))
+	f.refused(codes.PermissionDenied, cluster, "eastern", short("s", "mode: warn"))
+	f.refused(codes.PermissionDenied, cluster, "eastern", short("s", "modeByCluster: {east: warn}"))
+	f.refused(codes.PermissionDenied, cluster, "eastern", short("s", "clusters: [east, west]"))
+	f.applied("eastern", short("s", "clusters: [east]\n  modeByCluster: {east: warn}"))
+
 	f.applied("author", of(validatingPolicy, "team-p", "")+"\n---\n"+of(policyBinding, "team-b", "team-p")+"\n---\n"+route("team-r", "team-p", "east"))
 	f.applied("eastern", of(validatingPolicy, "q", "")+"\n---\n"+of(policyBinding, "q", "q")+"\n---\n"+route("q", "q", "east"))
 }

@@ -164,7 +164,7 @@ var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never w
 	"validatingadmissionpolicybinding": policy.ValidatingKind + "Binding", "vapb": policy.ValidatingKind + "Binding",
 	"mutatingadmissionpolicy": policy.MutatingKind, "map": policy.MutatingKind,
 	"mutatingadmissionpolicybinding": policy.MutatingKind + "Binding", "mapb": policy.MutatingKind + "Binding",
-	"hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+	"policy": kinds.PolicyKind, "hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
 // kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
@@ -183,7 +183,7 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "hookroute", "cluster", "role"}
+	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "policy", "hookroute", "cluster", "role"}
 	return append(words, otherWords(cmd)...), cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -13,8 +13,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/policies"
 )
 
@@ -25,8 +27,9 @@ func NewCommand() *cobra.Command {
 		Short: "Work with policies",
 		Long:  `Policy has the commands about documents of kind Policy, which docs/policies.md explains, and about the admission policies of Kubernetes.`,
 		Example: `  portcullis policy expand policy.yaml
+  portcullis policy promote no-latest-images --cluster trial --mode warn
   portcullis policy import --kube-context prod-1 --shadow > policies.yaml`,
-	}, newExpandCommand(), newImportCommand())
+	}, newExpandCommand(), newPromoteCommand(), newImportCommand())
 }
 
 type expandCommand struct {
@@ -66,7 +69,7 @@ func (c *expandCommand) run(cmd *cobra.Command, files []string) error {
 	}
 	var documents []any
 	for i := range all {
-		if e := all[i].Expand(c.cluster); e != nil {
+		if e := all[i].Expandable.Expand(c.cluster); e != nil {
 			documents = append(documents, written(e)...)
 			continue
 		}
@@ -84,13 +87,12 @@ func (c *expandCommand) run(cmd *cobra.Command, files []string) error {
 }
 
 // absent is the note about a policy that is not in force in the cluster.
-func (c *expandCommand) absent(p *config.PolicyDocument) string {
-	d := p.Document()
+func (c *expandCommand) absent(o *config.Object) string {
 	where := "in cluster " + c.cluster
 	if c.cluster == "" {
 		where = "in clusters that it does not name"
 	}
-	return fmt.Sprintf("%s:%d: Policy %s is not in force %s: --cluster takes %s", p.File, p.Line, d.Metadata.Name, where, strings.Join(d.Spec.Clusters, ", "))
+	return fmt.Sprintf("%s: %s is not in force %s: --cluster takes %s", o.Origin(), o.Key, where, strings.Join(o.Short.Spec.Clusters, ", "))
 }
 
 // written are the documents of an expansion as people write them. The status of the policy belongs to an API server.
@@ -105,42 +107,39 @@ func written(e *policies.Expansion) []any {
 	}
 }
 
-// read returns the policies of files, all of them valid and of different names.
-func read(in io.Reader, files []string) ([]config.PolicyDocument, error) {
-	compiler, err := policies.NewCompiler()
-	if err != nil {
-		return nil, err
-	}
-	var all []config.PolicyDocument
+// read returns the policies of files, all of them valid and of different names. It passes over documents of other kinds, faults and all.
+func read(in io.Reader, files []string) (all []config.Object, err error) {
+	decoder, seen := configcli.NewDecoder(), map[string]string{}
 	var problems config.Problems
 	for _, file := range files {
 		data, err := content(in, file)
 		if err != nil {
 			return nil, err
 		}
-		found, wrong := config.DecodePolicies(compiler, file, data)
-		all, problems = append(all, found...), append(problems, wrong...)
+		found, wrong := decoder.Decode(file, data)
+		for _, p := range wrong {
+			if p.Kind == "" || p.Kind == kinds.PolicyKind {
+				problems = append(problems, p)
+			}
+		}
+		for i := range found {
+			o := &found[i]
+			switch first := seen[o.Name]; {
+			case o.Short == nil:
+			case first != "":
+				return nil, fmt.Errorf("%s: %s is in %s too: remove either", o.Origin(), o.Key, first)
+			default:
+				seen[o.Name], all = o.Origin(), append(all, *o)
+			}
+		}
 	}
-	if err := errors.Join(problems.Err(), repeated(all)); err != nil {
+	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("there is no Policy in %s", strings.Join(files, ", "))
 	}
 	return all, nil
-}
-
-// repeated is an error if two policies have one name.
-func repeated(all []config.PolicyDocument) error {
-	seen := map[string]*config.PolicyDocument{}
-	for i := range all {
-		p, name := &all[i], all[i].Document().Metadata.Name
-		if first := seen[name]; first != nil {
-			return fmt.Errorf("%s:%d: Policy %q is in %s:%d too: remove either", p.File, p.Line, name, first.File, first.Line)
-		}
-		seen[name] = p
-	}
-	return nil
 }
 
 // content is a file, up to one byte more than is read.

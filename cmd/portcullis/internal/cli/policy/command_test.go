@@ -49,7 +49,7 @@ func TestExpandPrintsAListAsJSON(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": replicas, "b.yaml": strings.NewReplacer("few", "other", "clusters: [dev, prod-1]", "mode: warn",
 		"byCluster", "default: 1, byCluster").Replace(replicas)})
 	got := clitest.Execute(t, NewCommand(), nil, "expand", filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml"), "-o", "json")
-	if want := filepath.Join(dir, "a.yaml") + ":1: Policy few-replicas is not in force in clusters that it does not name: --cluster takes dev, prod-1\n"; got.Notes != want {
+	if want := filepath.Join(dir, "a.yaml") + ":1: Policy/few-replicas is not in force in clusters that it does not name: --cluster takes dev, prod-1\n"; got.Notes != want {
 		t.Errorf("%q, want %q", got.Notes, want)
 	}
 	var list struct {
@@ -82,12 +82,12 @@ func TestExpandRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"bad.yaml"}, cli.ExitError, `bad.yaml:11: Policy "few-replicas": spec.validations[0].expression: Invalid value: there is no parameter "mots"`},
-		{[]string{"good.yaml", "same.yaml"}, cli.ExitError, `same.yaml:2: Policy "few-replicas" is in good.yaml:1 too: remove either`},
+		{[]string{"good.yaml", "same.yaml"}, cli.ExitError, `same.yaml:2: Policy/few-replicas is in good.yaml:1 too: remove either`},
 		{[]string{"empty.yaml"}, cli.ExitError, "there is no Policy in empty.yaml"},
 		{[]string{"absent.yaml"}, cli.ExitError, "there is no absent.yaml"},
 		{[]string{"."}, cli.ExitError, "is a directory"},
 		{nil, cli.ExitError, "name the files with the policies"},
-		{[]string{"good.yaml", "--cluster", "prod"}, cli.ExitDenied, "good.yaml:1: Policy few-replicas is not in force in cluster prod: --cluster takes dev, prod-1"},
+		{[]string{"good.yaml", "--cluster", "prod"}, cli.ExitDenied, "good.yaml:1: Policy/few-replicas is not in force in cluster prod: --cluster takes dev, prod-1"},
 	} {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
 			t.Chdir(dir)

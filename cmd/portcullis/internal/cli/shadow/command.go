@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,10 +30,16 @@ type command struct {
 	mesh    connect.MeshAddress
 	timeout time.Duration
 	output  string
-	cluster string
-	hook    string
-	since   time.Duration
 	limit   int
+	query   Query
+}
+
+// Query selects records of hooks in shadow.
+type Query struct {
+	// Cluster and Hook are names; empty for all.
+	Cluster, Hook string
+	// Since is how far to look back. Counts are of whole hours.
+	Since time.Duration
 }
 
 // NewCommand returns "shadow".
@@ -40,7 +47,7 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shadow",
 		Short: "Report the would-be decisions of hooks in shadow",
-		Long: `A hook is in shadow if its HookRoute has "shadow: true": it is called and decides nothing. "portcullis shadow report" reports which
+		Long: `A hook is in shadow if its HookRoute has "shadow: true": it is called and decides nothing. So is a Policy in the mode shadow. "portcullis shadow report" reports which
 requests it would have denied or changed, whose, and why, so that a policy can be tried before it decides.`,
 		Example: `  portcullis shadow report --hook imagepolicy.example.com`,
 		Args:    cobra.NoArgs,
@@ -73,9 +80,9 @@ Secrets, and hold no object. All who may read the configuration may read them.`,
 	}
 	f := cmd.Flags()
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	f.StringVar(&c.cluster, "cluster", "", "only requests of this cluster")
-	f.StringVar(&c.hook, "hook", "", "only hooks of this name")
-	f.DurationVar(&c.since, "since", shadow.Retention, "how far to look back, at most a week; counts are of whole hours")
+	f.StringVar(&c.query.Cluster, "cluster", "", "only requests of this cluster")
+	f.StringVar(&c.query.Hook, "hook", "", "only hooks of this name")
+	f.DurationVar(&c.query.Since, "since", shadow.Retention, "how far to look back, at most a week; counts are of whole hours")
 	f.IntVar(&c.limit, "limit", 20, "how many users, and how many cases, of each hook and cluster to print; json and yaml have all")
 	cli.OutputFlag(cmd, &c.output, "how to print (default: tables)", printer.Wide, printer.JSON, printer.YAML, markdown)
 	c.mesh.Bind(f)
@@ -83,16 +90,14 @@ Secrets, and hold no object. All who may read the configuration may read them.`,
 }
 
 func (c *command) run(cmd *cobra.Command, _ []string) error {
-	if c.since <= 0 || c.since > shadow.Retention {
+	if c.query.Since <= 0 || c.query.Since > shadow.Retention {
 		return errors.New("--since: use more than nothing and at most 168h, which is how long dispatchers keep records")
 	}
 	if c.limit <= 0 {
 		return errors.New("--limit: use 1 or more")
 	}
 	return c.mesh.Use(cmd.Context(), c.timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		r, err := c.ask(ctx, mesh.Mesh[clients]{
-			Client: clientsOf(conn), Config: configv1.NewConfigServiceClient(conn), Dial: connect.Others(&c.mesh, clientsOf), Notes: cmd.ErrOrStderr(),
-		})
+		r, err := Ask(ctx, conn, &c.mesh, c.query, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
@@ -124,14 +129,18 @@ type part struct {
 	hooks []*configv1.Hook
 }
 
-func (c *command) ask(ctx context.Context, m mesh.Mesh[clients]) (*Report, error) {
-	since := time.Now().Add(-c.since)
-	request := &analysisv1.ListShadowsRequest{Cluster: c.cluster, Hook: c.hook, Since: timestamppb.New(since)}
+// Ask asks every dispatcher; conn leads to the first. It writes to notes about dispatchers that do not answer.
+func Ask(ctx context.Context, conn grpc.ClientConnInterface, address *connect.MeshAddress, q Query, notes io.Writer) (*Report, error) {
+	m := mesh.Mesh[clients]{
+		Client: clientsOf(conn), Config: configv1.NewConfigServiceClient(conn), Dial: connect.Others(address, clientsOf), Notes: notes,
+	}
+	since := time.Now().Add(-q.Since)
+	request := &analysisv1.ListShadowsRequest{Cluster: q.Cluster, Hook: q.Hook, Since: timestamppb.New(since)}
 	parts, err := mesh.Everywhere(ctx, m, func(ctx context.Context, client clients) (p part, err error) {
 		if p.ListShadowsResponse, err = client.analysis.ListShadows(ctx, request); err != nil {
 			return p, err
 		}
-		hooks, err := client.config.ListHooks(ctx, &configv1.ListHooksRequest{Name: c.hook})
+		hooks, err := client.config.ListHooks(ctx, &configv1.ListHooksRequest{Name: q.Hook})
 		p.hooks = hooks.GetHooks()
 		return p, err
 	})
@@ -147,7 +156,7 @@ func (c *command) ask(ctx context.Context, m mesh.Mesh[clients]) (*Report, error
 	}
 	r.Hooks = withStates(analysis.Shadows(answers), hooks)
 	if len(r.Hooks) == 0 {
-		return r, mesh.Known(ctx, m.Config, c.cluster, c.hook)
+		return r, mesh.Known(ctx, m.Config, q.Cluster, q.Hook)
 	}
 	return r, nil
 }
@@ -157,9 +166,11 @@ func withStates(all []analysis.Shadow, hooks []*configv1.Hook) []analysis.Shadow
 	for i := range all {
 		s := &all[i]
 		s.State = "gone"
+		own := slices.ContainsFunc(hooks, func(h *configv1.Hook) bool { return same(s, h) && slices.Contains(h.GetClusters(), s.Cluster) })
 		for _, h := range hooks {
 			switch {
 			case !same(s, h) || h.GetState() == configv1.Hook_STATE_REMOVED:
+			case own && !slices.Contains(h.GetClusters(), s.Cluster): // a policy may have hooks for other clusters
 			case h.GetState() == configv1.Hook_STATE_SHADOW:
 				s.State = "shadow"
 			case s.State != "shadow":
@@ -170,7 +181,7 @@ func withStates(all []analysis.Shadow, hooks []*configv1.Hook) []analysis.Shadow
 	for _, h := range hooks {
 		if h.GetState() == configv1.Hook_STATE_SHADOW && !slices.ContainsFunc(all, func(s analysis.Shadow) bool { return same(&s, h) }) {
 			all = append(all, analysis.Shadow{
-				Stage: h.GetStage(), Configuration: h.GetHook().GetObject().GetName(), Name: h.GetHook().GetName(), State: "shadow",
+				Stage: h.GetStage(), Configuration: configurationOf(h), Name: h.GetHook().GetName(), State: "shadow",
 				Subjects: []analysis.ShadowSubject{}, Cases: []analysis.ShadowCase{},
 			})
 		}
@@ -179,5 +190,14 @@ func withStates(all []analysis.Shadow, hooks []*configv1.Hook) []analysis.Shadow
 }
 
 func same(s *analysis.Shadow, h *configv1.Hook) bool {
-	return s.Name == h.GetHook().GetName() && s.Stage == h.GetStage() && s.Configuration == h.GetHook().GetObject().GetName()
+	return s.Name == h.GetHook().GetName() && s.Stage == h.GetStage() && s.Configuration == configurationOf(h)
+}
+
+// configurationOf is the configuration of a hook as records have it: of a policy KIND/NAME.
+func configurationOf(h *configv1.Hook) string {
+	object := h.GetHook().GetObject()
+	if strings.HasSuffix(object.GetKind(), "Policy") {
+		return object.GetKind() + "/" + object.GetName()
+	}
+	return object.GetName()
 }

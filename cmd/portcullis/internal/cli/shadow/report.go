@@ -27,6 +27,20 @@ type Dispatcher struct {
 	RecordingSince time.Time `json:"recordingSince"`
 }
 
+// Denied is how many requests the hooks of a configuration would have denied or failed for, and how many they judged. The configuration of a policy is
+// KIND/NAME.
+func (r *Report) Denied(configuration string) (denied, calls uint64) {
+	for i := range r.Hooks {
+		if s := &r.Hooks[i]; s.Configuration == configuration {
+			denied, calls = denied+s.WouldDeny+s.Failed, calls+s.Calls
+		}
+	}
+	return denied, calls
+}
+
+// Write writes the report as tables, and of each hook at most limit users and cases.
+func (r *Report) Write(out io.Writer, limit int) error { return r.write(&tables{out: out}, limit) }
+
 // page is a form of a report for people.
 type page interface {
 	// title begins a part.
@@ -55,7 +69,7 @@ func (r *Report) write(p page, limit int) error {
 		return err
 	}
 	if len(r.Hooks) == 0 {
-		return p.line("No hook is in shadow, and none was. A HookRoute with `shadow: true` puts one there.")
+		return p.line("No hook is in shadow, and none was. A HookRoute with `shadow: true`, or a Policy without a mode, puts one there.")
 	}
 	columns := printer.Heads("HOOK", "CLUSTER", "REQUESTS", "ALLOWED", "WOULD DENY", "WOULD CHANGE", "FAILED", "DROPPED", "P50", "P99", "LAST SEEN (UTC)", "NOW").
 		Wide("STAGE", "CONFIGURATION", "FIRST SEEN (UTC)")

@@ -1,19 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/portcullis-mesh/portcullis/internal/config/policies"
 )
 
 func TestPoliciesOfAFile(t *testing.T) {
-	c, err := policies.NewCompiler()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const good = `apiVersion: portcullis.dev/v1
 kind: Policy
 metadata: {name: p}
@@ -33,7 +28,6 @@ spec:
 		problems   []string
 	}{
 		{"Two policies beside another document.", text + "---\n" + goodRoute + "---\n" + strings.Replace(text, "{name: p}", "{name: q}", 1), []string{"p 1", "q 25"}, nil},
-		{"Documents of other kinds are passed over, faults and all.", goodRoute + "  x: y\n", nil, nil},
 		{"A word of YAML that is no text.", good, nil, []string{
 			`f.yaml:11: Policy "p": spec.validations[0].message: wrong type: it is a boolean, and must be a string`,
 		}},
@@ -58,18 +52,19 @@ spec:
 				"ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, or keep it in Kyverno, whose webhook the mesh can call (docs/coming-from.md#kyverno)",
 		}},
 		{"A Policy of an unknown group.", strings.Replace(text, "portcullis.dev", "example.com", 1), nil, []string{
-			`f.yaml:1: Policy "p": apiVersion: Policy of example.com/v1 is not read: write a Policy of portcullis.dev/v1`,
+			`f.yaml:1: Policy "p": apiVersion: Policy of example.com/v1 is not read: ` + readKinds,
 		}},
-		{"A List.", "apiVersion: v1\nkind: List\nitems: []\n", nil, []string{`f.yaml:2: List: kind: a List is not read here: write its items as documents`}},
 		{"No YAML.", "a: b: c\n", nil, []string{`f.yaml:1: not valid YAML: mapping values are not allowed in this context`}},
 		{"Large documents.", strings.Repeat("#", MaxDocumentBytes) + "\n" + text, nil, []string{`f.yaml:1: the document has 3146015 bytes, and at most 3145728 are read`}},
 		{"Large files.", strings.Repeat("#", MaxFileBytes+1), nil, []string{`f.yaml: the file has 16777217 bytes, and at most 16777216 are read: split it`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			documents, problems := DecodePolicies(c, "f.yaml", []byte(tc.text))
+			objects, problems := decode("f.yaml", []byte(tc.text))
 			var got, found []string
-			for _, d := range documents {
-				got = append(got, d.Document().Metadata.Name+" "+strings.TrimPrefix(origin("f", d.Line), "f:"))
+			for _, o := range objects {
+				if o.Short != nil {
+					got = append(got, o.Name+" "+strings.TrimPrefix(o.Origin(), "f.yaml:"))
+				}
 			}
 			for _, p := range problems {
 				found = append(found, p.String())
@@ -81,5 +76,68 @@ spec:
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestAPolicyIsAHookInEachClusterWhereItDiffers has policies with and without clusters of their own, and asks for the hook of a cluster.
+func TestAPolicyIsAHookInEachClusterWhereItDiffers(t *testing.T) {
+	for _, test := range []struct{ name, spec, want string }{
+		{"one mode", "mode: enforce", "a enforce, b enforce, c enforce; 1 hook"},
+		{"no mode", "failurePolicy: Fail", "a shadow, b shadow, c shadow; 1 hook"},
+		{"modes by cluster", "modeByCluster: {a: enforce, b: warn}", "a enforce, b warn, c shadow; 3 hooks"},
+		{"some clusters", "clusters: [a, c]\n  mode: warn", "a warn, b -, c warn; 1 hook"},
+		{"some clusters, which differ", "clusters: [a, b]\n  mode: enforce\n  modeByCluster: {b: shadow}", "a enforce, b shadow, c -; 2 hooks"},
+		{"clusters that all differ", "clusters: [a, b]\n  parameters: [{name: x, byCluster: {a: 1, b: 2}}]\n  mode: warn", "a warn, b warn, c -; 2 hooks"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			objects, problems := decode("p.yaml", []byte("apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  resources: [pods]\n"+
+				"  validations: [{expression: 'true', message: m}]\n  "+test.spec+"\n"))
+			if err := problems.Err(); err != nil {
+				t.Fatal(err)
+			}
+
+			snapshot, findings := Compile("r", objects)
+
+			var modes []string
+			for _, cluster := range []string{"a", "b", "c"} {
+				mode := "-"
+				for _, h := range snapshot.Hooks() {
+					switch {
+					case !h.Serves(cluster):
+					case mode != "-":
+						mode = "two hooks"
+					case h.Route.Shadow:
+						mode = "shadow"
+					case h.FailurePolicy == "Fail":
+						mode = "enforce"
+					default:
+						mode = "warn"
+					}
+				}
+				modes = append(modes, cluster+" "+mode)
+			}
+			got := strings.Join(modes, ", ") + "; " + strings.TrimSuffix(fmt.Sprintf("%d hooks", len(snapshot.Hooks())), "s")
+			if strings.TrimSuffix(test.want, "s") != got || len(findings) > 0 {
+				t.Errorf("%s, want %s; %v", got, test.want, findings)
+			}
+		})
+	}
+}
+
+// TestThePoliciesOfManyClustersHaveABound has the most clusters with a mode of their own that one Policy may name, and one more.
+func TestThePoliciesOfManyClustersHaveABound(t *testing.T) {
+	for clusters, want := range map[int]string{554: "", 555: "the document has rules with 10,008 combinations"} {
+		var modes []string
+		for i := range clusters {
+			modes = append(modes, fmt.Sprintf("c%d: warn", i))
+		}
+		document := "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  resources: [pods]\n" +
+			"  podControllers: true\n  modeByCluster: {" + strings.Join(modes, ", ") + "}\n  validations: [{expression: 'true', message: m}]\n"
+
+		objects, problems := decode("p.yaml", []byte(document))
+
+		if err := problems.Err(); (err == nil) != (want == "") || (len(objects) == 1) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d clusters: %d objects, error %v, want %q", clusters, len(objects), err, want)
+		}
 	}
 }

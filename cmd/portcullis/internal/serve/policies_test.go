@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	policycli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/policy"
+	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
+)
+
+const labelledPods = `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: team-label}
+spec:
+  resources: [deployments]
+  exclude: {namespaces: [kube-system]}
+  modeByCluster: {dev: MODE}
+  parameters:
+  - {name: labels, default: [owner], byCluster: {dev: [team], other: [squad]}}
+  validations:
+  - expression: parameters.labels.all(l, l in labels)
+    message: missing labels
+    messageExpression: "'set the labels ' + parameters.labels.join(', ')"
+`
+
+// TestAPolicyFollowsItsModeInACluster goes through all modes of a Policy, and has every command show it.
+func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
+	r := newRotated(t)
+	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
+	explain := func(code int, want ...string) {
+		t.Helper()
+		r.prints(code, reviewcli.NewCommand(), request, []string{"-f", "-", "--stage", "validate", "--explain"}, want...)
+	}
+	apply := func(mode string) {
+		t.Helper()
+		if got := r.run(configcli.NewApply(), strings.ReplaceAll(labelledPods, "MODE", mode), "-f", "-", "--wait"); got.Code != 0 {
+			t.Fatal(got.Notes)
+		}
+	}
+
+	apply("shadow")
+	explain(0, `validate: allowed\n`, ` team-label Policy/team-label 0 shadow: denied .* set the labels team\n`)
+	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "team-label"}, ` deny 1 .* CREATE deployments.*set the labels team\n`)
+	r.prints(0, analyze.NewCommand(), "", nil, `cluster dev: hook team-label decides nothing \(shadow\): of 1 requests it would have denied 1 `)
+
+	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "team-label"}, `\nteam-label dev 1 0 1 0 0 0 .* shadow\n`)
+	promote := []string{"promote", "team-label", "--cluster", "dev", "--mode"}
+	r.prints(cli.ExitDenied, policycli.NewCommand(), "", append(promote, "warn"), `stays in shadow: in cluster dev it would have denied 1 of 1 requests within 24h`, ` deny 1 `)
+	r.prints(0, policycli.NewCommand(), "", append(promote, "warn", "--force", "--dry-run"), `Policy/team-label updated \(dry run\)`)
+	explain(0, ` team-label Policy/team-label 0 shadow: denied `)
+	r.prints(0, policycli.NewCommand(), "", append(promote, "warn", "--force"), `Policy/team-label updated\n`)
+	explain(0, `validate: allowed\n`, `Policy 'team-label': set the labels team`)
+	r.prints(0, policycli.NewCommand(), "", append(promote, "enforce"), `Policy/team-label updated\n`)
+	explain(cli.ExitDenied, `Policy 'team-label' denied request: set the labels team`)
+	r.prints(cli.ExitDenied, policycli.NewCommand(), "", []string{"promote", "team-lable", "--cluster", "dev", "--mode", "warn"}, `there is no Policy/team-lable`)
+	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "team-label"}, `\nteam-label dev 2 .* decides\n`)
+
+	apply("warn")
+	explain(0, `validate: allowed\n`, `Policy 'team-label': set the labels team`)
+
+	apply("enforce")
+	explain(cli.ExitDenied, `validate: denied`, `Policy 'team-label' denied request: set the labels team`)
+	r.shows([]string{"hooks"}, `team-label validate `)
+	r.shows([]string{"policy", "team-label"}, `Policy/team-label `)
+	r.shows([]string{"policies", "team-label", "-o", "yaml"}, `modeByCluster:\n`)
+	r.prints(0, configcli.NewExplain(), "", []string{"policy", "team-label"}, `is in force everywhere`)
+
+	if got := r.run(configcli.NewDelete(), "", "policy", "team-label", "--wait"); got.Code != 0 {
+		t.Fatal(got.Notes)
+	}
+	explain(0, `validate: allowed\n`)
+}

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/policies"
+)
+
+// shortVariant is a compiled variant of a Policy.
+type shortVariant struct {
+	policies.Variant
+
+	policy *policy.Validating
+}
+
+// shortCost is the cost of a Policy: it has one hook for each of its variants.
+func shortCost(s *kinds.PolicySpec) (c Cost) {
+	variants := 1 + len(s.Differing())
+	add := func(expression string) {
+		if expression != "" {
+			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(expression)
+		}
+	}
+	for i := range s.Validations {
+		add(s.Validations[i].Expression)
+		add(s.Validations[i].MessageExpression)
+	}
+	c.Conditions += variants      // their parameters
+	names := 3 * len(s.Resources) // of Pods there are three
+	if s.PodControllers {
+		names += len(kinds.PodControllers())
+	}
+	c.Combinations = variants * len(s.EffectiveOperations()) * names
+	return c
+}
+
+// compileShort compiles a Policy, and its expansion as a ValidatingAdmissionPolicy. Parameters that differ by cluster are compiled for each variant.
+func (d *document) compileShort(o *Object) bool {
+	compiler, err := d.short()
+	if err != nil {
+		d.fault(CodeInternal, "", err.Error())
+		return false
+	}
+	p, errs := compiler.Compile(o.Short)
+	for _, err := range errs {
+		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+	}
+	if len(errs) > 0 {
+		return false
+	}
+	variants := p.Variants()
+	expanded := Object{Policy: p.Expand(variants[0].AnyCluster()).Policy}
+	if !d.compilePolicy(&expanded) {
+		return false
+	}
+	o.Expandable = p
+	for _, v := range variants {
+		definition := expanded.Definition
+		if v.Parameters != variants[0].Parameters {
+			definition = d.policies.WithVariable(definition, policies.ParametersVariable, v.Parameters)
+		}
+		o.variants = append(o.variants, shortVariant{v, definition.BindShort(bindingOf(o.Name, v.Mode))})
+	}
+	return true
+}
+
+// bindingOf puts a Policy into force. In shadow it denies too: HookRoutes and the mode shadow have one report.
+func bindingOf(name string, mode kinds.PolicyMode) *admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	action := admissionregistrationv1.Deny
+	if mode == kinds.ModeWarn {
+		action = admissionregistrationv1.Warn
+	}
+	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	b.Name, b.Spec.PolicyName, b.Spec.ValidationActions = name, name, []admissionregistrationv1.ValidationAction{action}
+	return b
+}
+
+// shortField is the path in a Policy for a path in its expansion.
+func shortField(path string) string {
+	switch constraints := "spec.matchConstraints."; {
+	case strings.HasPrefix(path, constraints+"resourceRules"):
+		return "spec.resources"
+	case strings.HasPrefix(path, constraints):
+		return "spec.exclude"
+	}
+	return path
+}
+
+// shortObjects are the variants of a Policy as match takes them.
+func shortObjects(o *Object) []match.Object {
+	all := make([]match.Object, 0, len(o.variants))
+	for _, v := range o.variants {
+		clusters := v.Clusters
+		if v.Cluster != "" {
+			clusters = []string{v.Cluster}
+		}
+		all = append(all, match.Object{
+			Scope: v.Cluster, Except: v.Except, Source: o.Origin(), Digest: o.Digest, Policy: v.policy,
+			Route: match.Route{Clusters: clusters, Shadow: v.Mode == kinds.ModeShadow},
+		})
+	}
+	return all
+}
