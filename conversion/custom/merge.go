@@ -129,7 +129,7 @@ func publishedSchema(text string) (*spec.Schema, error) {
 	}
 	s, err := structural.NewStructural(internal)
 	if err != nil || len(structural.ValidateStructural(nil, s)) > 0 {
-		return free, nil
+		return free, nil //nolint:nilerr // as documented
 	}
 	root := s.ToKubeOpenAPI()
 	root.AddExtension(embeddedResource, true)

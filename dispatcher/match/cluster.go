@@ -15,7 +15,7 @@ import (
 // Cluster has the facts about a cluster that its reviews do not carry. Each part is asked only when a hook
 // needs it. Facts have a bound on their age: past it the answer is an error, never an old one. All methods may be
 // called concurrently.
-type Cluster interface {
+type Cluster interface { //nolint:interfacebloat // the facts about one cluster
 	// NamespaceLabels returns the labels of a namespace; they are not changed. A missing namespace is an error that
 	// apierrors.IsNotFound recognises and refuses the review with 404, any other refuses it with 500. The caller sees to
 	// it that a namespace is read at most once per review.

@@ -79,7 +79,7 @@ type againKey struct{}
 // Again returns a context for the reinvocation of policies in a review.
 func Again(ctx context.Context) context.Context { return context.WithValue(ctx, againKey{}, true) }
 
-// invocations are the bindings and params for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes those that it has
+// invocations are the bindings and params for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes those it has
 // invoked (policyReinvokeContext of its mutating plugin).
 type invocations struct {
 	begun map[invocation]bool

@@ -392,7 +392,8 @@ func (t *mutating) response(ctx context.Context) (*admissionv1.AdmissionResponse
 
 // status has the first failure as its message, and all as its causes (Dispatch of kube-apiserver's policyDispatcher).
 func (t *mutating) status(ctx context.Context) *admissionv1.Status {
-	resource, name := t.attributes.Requested().Resource, ""
+	resource := t.attributes.Requested().Resource
+	var name string
 	if t.in == nil {
 		name = nameOf(ctx, t.attributes)
 	} else { // as changed so far

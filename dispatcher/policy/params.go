@@ -131,7 +131,7 @@ func (in *input) withParam(p param) *input {
 func (in *input) lookUpNamespace(ctx context.Context, a *match.Attributes) (refused *admissionv1.AdmissionResponse, err error) {
 	name := a.Namespace()
 	if in.namespace != nil || name == "" || a.Requested().Kind == match.NamespaceKind {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no refusal
 	}
 	found, err := a.Cluster().Objects(ctx, match.Selection{Kind: match.NamespaceKind, Name: name})
 	switch {
@@ -147,7 +147,15 @@ func (in *input) lookUpNamespace(ctx context.Context, a *match.Attributes) (refu
 		}}, nil
 	}
 	in.namespace = namespaceObject(found[0])
-	return nil, nil
+	return nil, nil //nolint:nilnil // no refusal
+}
+
+// namespaceFor is lookUpNamespace for a policy that may read it.
+func (p *compiled) namespaceFor(ctx context.Context, in *input, a *match.Attributes) (refused *admissionv1.AdmissionResponse, err error) {
+	if !p.readsNamespace {
+		return nil, nil //nolint:nilnil // no refusal
+	}
+	return in.lookUpNamespace(ctx, a)
 }
 
 // namespaceObject is a namespace as expressions see it (CreateNamespaceObject of k8s.io/apiserver's plugin/cel).

@@ -275,12 +275,13 @@ func (x expressions) messages() []string {
 		`string(object.metadata.name)`, `"size " + string(object.spec.size)`, `request.operation`, `string(1 / 0)`,
 		`"` + strings.Repeat("m", 300) + `"`,
 	}
-	if x.variables {
+	switch {
+	case x.variables:
 		all = append(all, `variables.text`, `string(variables.size)`, `string(variables.flag)`, `string(`+threeQuarters+`)`, `string(`+tooMuch+`)`,
 			`variables.long`, `variables.long`, `variables.long`, `variables.long + variables.long`)
-	} else if x.params {
+	case x.params:
 		all = append(all, `params.metadata.name`, `"at most " + string(params.spec.most)`, `string(params.data.most)`)
-	} else {
+	default:
 		all = append(all, `1`, `syntax error`, `object.metadata.name`, `authorizer.path("/open").check("get").reason()`)
 	}
 	return all

@@ -127,7 +127,7 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for each param, and
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
-	r := &verdict{policy: v.policy, short: v.short, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
+	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)
@@ -138,7 +138,6 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 		return r.response(ctx, a)
 	}
 	var in *input
-	judged := map[param]*decisions{}
 	for i := range v.bindings {
 		b := &v.bindings[i]
 		switch _, skip, err := b.criteria.Match(ctx, a); {
@@ -154,31 +153,30 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 			continue
 		}
 		if in == nil && len(params) > 0 {
-			made, err := inputOf(ctx, a, as)
-			if err != nil {
+			if in, err = inputOf(ctx, a, as); err != nil {
 				r.misconfigured("binding", b, fmt.Errorf("failed to convert object version: %w", err))
 				continue
 			}
-			if v.readsNamespace {
-				refused, err := made.lookUpNamespace(ctx, a)
-				if refused != nil {
-					return refused, nil
-				}
-				if err != nil {
-					r.misconfigured("policy", nil, err)
-					return r.response(ctx, a)
-				}
+			if refused, err := v.namespaceFor(ctx, in, a); refused != nil {
+				return refused, nil
+			} else if err != nil {
+				r.misconfigured("policy", nil, err)
+				return r.response(ctx, a)
 			}
-			in = made
 		}
-		for _, p := range params {
-			if judged[p] == nil {
-				judged[p] = v.validate(ctx, in.withParam(p))
-			}
-			r.count(b, judged[p])
-		}
+		v.count(ctx, r, b, in, params)
 	}
 	return r.response(ctx, a)
+}
+
+// count counts the decisions for a binding, with each of its params.
+func (v *Validating) count(ctx context.Context, r *verdict, b *binding, in *input, params []param) {
+	for _, p := range params {
+		if r.judged[p] == nil {
+			r.judged[p] = v.validate(ctx, in.withParam(p))
+		}
+		r.count(b, r.judged[p])
+	}
 }
 
 // decision is the result of one validation: allowed, denied or failed.

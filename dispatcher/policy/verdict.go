@@ -44,8 +44,9 @@ const maxStated = 64
 // verdict collects the decisions of a policy about one request.
 type verdict struct {
 	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
-	short    bool // messages name the Policy that the policy and its binding stand for
-	ignores  bool // failures do not refuse the request
+	short    bool                 // messages name the Policy that the policy and its binding stand for
+	ignores  bool                 // failures do not refuse the request
+	judged   map[param]*decisions // by param; nil is the key without one
 	denials  []denial
 	failure  error // the first that was ignored
 	warnings []string

@@ -153,7 +153,7 @@ func (c cluster) MergeType(kind schema.GroupVersionKind, book func(int64) error)
 			return d.MergeType(kind, book)
 		}
 	}
-	return nil, nil
+	return nil, nil //nolint:nilnil // as documented
 }
 
 var _ match.Cluster = cluster{}

@@ -145,23 +145,23 @@ func TestObjectsAreAskedForAgainWhenTheyAreOld(t *testing.T) {
 			return objects[0]
 		}
 		first := ask()
-		time.Sleep(ObjectsFor - 1)
+		time.Sleep(ObjectsFor - 1) //nolint:forbidigo // of the bubble
 		if again := ask(); again != first || first == nil || len(a.asked) != 1 {
 			t.Errorf("a young object is asked for again: %q", a.asked)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // of the bubble
 		if again := ask(); again == first || again == nil || len(a.asked) != 2 {
 			t.Errorf("an old object counts: %q", a.asked)
 		}
 		code = 400
-		time.Sleep(ObjectsFor)
+		time.Sleep(ObjectsFor) //nolint:forbidigo // of the bubble
 		for range 2 {
 			if ask() != nil || len(a.asked) != 3 {
 				t.Errorf("a failure is not kept: %q", a.asked)
 			}
 		}
 		code = 200
-		time.Sleep(failedFor)
+		time.Sleep(failedFor) //nolint:forbidigo // of the bubble
 		if ask() == nil || len(a.asked) != 4 {
 			t.Errorf("a failure stays: %q", a.asked)
 		}
@@ -229,7 +229,7 @@ func TestTheObjectsThatAreKeptAreBounded(t *testing.T) {
 		if _, err := a.ask(t.Context(), "tenant-0", "", ""); err != nil || len(a.asked) != 31 {
 			t.Errorf("the first object was kept: %v, %d requests", err, len(a.asked))
 		}
-		time.Sleep(3 * ObjectsFor)
+		time.Sleep(3 * ObjectsFor) //nolint:forbidigo // of the bubble
 		synctest.Wait()
 		if used := a.ledger.InUse(); used != 0 || len(a.reads) != 0 || a.bytes != 0 {
 			t.Errorf("%d bytes stay booked, %d reads", used, len(a.reads))

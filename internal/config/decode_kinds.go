@@ -19,8 +19,8 @@ const readKinds = "the kinds that are read are " + validatingKind + " and " + mu
 	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + ", " + validatingBindingKind + ", " +
 	mutatingPolicyKind + " and " + mutatingBindingKind + " of " +
 	admissionregistrationV1 + ", v1beta1 and v1alpha1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
-	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.PolicyKind + ", " + kinds.ValidatingHooksKind +
-	", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
+	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.PolicyKind + ", " +
+	kinds.ValidatingHooksKind + ", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
 	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
 
 // read reads a document of a kind of portcullis.dev/v1.
@@ -60,9 +60,7 @@ func (d *document) read(h head) {
 	case kinds.APIVersion + " " + kinds.RoleKind:
 		o.Role, ok = readAs(d, (*kinds.Role).Validate)
 	case kinds.APIVersion + " " + kinds.PolicyKind:
-		if o.Short, ok = readAs(d, (*kinds.Policy).Validate); !ok {
-			o.Short = nil
-		}
+		o.Short, ok = d.readShort()
 	default:
 		ok = d.readPolicyKind(h, &o)
 	}
@@ -192,7 +190,8 @@ func unread(h head) string {
 
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
-	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.ValidatingHooksKind, kinds.MutatingHooksKind, kinds.InitializersKind}
+	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.ValidatingHooksKind,
+		kinds.MutatingHooksKind, kinds.InitializersKind}
 	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind, mutatingPolicyKind, mutatingBindingKind}
 	for _, version := range []struct {
 		name  string

@@ -197,7 +197,8 @@ func (o *Object) policyOf() Key {
 	return Key{Kind: strings.TrimSuffix(o.Kind, "Binding"), Name: o.binds()}
 }
 
-// boundPolicies returns the policies that bindings put into force, and all of kind Policy, which need none, and problems of policies and bindings that stand alone.
+// boundPolicies returns the policies that bindings put into force, and each Policy, which needs none. The problems are about policies and bindings that
+// stand alone.
 func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	bindings := map[Key][]*Object{}
 	for i := range objects {

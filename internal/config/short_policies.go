@@ -39,6 +39,15 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 	return c
 }
 
+// readShort reads a Policy; nil for a Policy that is not valid.
+func (d *document) readShort() (*kinds.Policy, bool) {
+	p, ok := readAs(d, (*kinds.Policy).Validate)
+	if !ok {
+		return nil, false
+	}
+	return p, true
+}
+
 // compileShort compiles a Policy, and its expansion as a ValidatingAdmissionPolicy. Parameters that differ by cluster are compiled for each variant.
 func (d *document) compileShort(o *Object) bool {
 	compiler, err := d.short()

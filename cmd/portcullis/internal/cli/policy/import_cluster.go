@@ -71,7 +71,7 @@ func (c *importCommand) readCluster(ctx context.Context, into *importer) error {
 func readResource(ctx context.Context, client rest.Interface, resource, kind string, into *importer) error {
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		gv := schema.GroupVersion{Group: admissionGroup, Version: version}
-		err := readPages(ctx, client, gv, resource, kind, into)
+		err := readPages(ctx, client, gv.WithKind(kind), resource, into)
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -79,9 +79,9 @@ func readResource(ctx context.Context, client rest.Interface, resource, kind str
 	return nil
 }
 
-func readPages(ctx context.Context, client rest.Interface, gv schema.GroupVersion, resource, kind string, into *importer) error {
+func readPages(ctx context.Context, client rest.Interface, of schema.GroupVersionKind, resource string, into *importer) error {
 	for next := ""; ; {
-		p, err := readPage(ctx, client.Get().AbsPath("apis", gv.String(), resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next))
+		p, err := readPage(ctx, client.Get().AbsPath("apis", of.GroupVersion().String(), resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next))
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func readPages(ctx context.Context, client rest.Interface, gv schema.GroupVersio
 		}
 		var documents bytes.Buffer
 		for _, item := range p.Items {
-			item["apiVersion"], item["kind"] = json.RawMessage(strconv.Quote(gv.String())), json.RawMessage(strconv.Quote(kind))
+			item["apiVersion"], item["kind"] = json.RawMessage(strconv.Quote(of.GroupVersion().String())), json.RawMessage(strconv.Quote(of.Kind))
 			if err := json.NewEncoder(&documents).Encode(item); err != nil {
 				return err
 			}

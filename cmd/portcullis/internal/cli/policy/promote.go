@@ -88,8 +88,8 @@ func (c *promoteCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		stored := known.GetObject()
 		if stored.GetResourceVersion() == "" {
-			return fmt.Errorf("Policy/%s comes from the source %s, which the mesh does not write: put %s into spec.modeByCluster there",
-				args[0], stored.GetSource(), c.cluster)
+			return fmt.Errorf("the source %s has Policy/%s, and the mesh does not write it: put %s into spec.modeByCluster there",
+				stored.GetSource(), args[0], c.cluster)
 		}
 		before, err := decode(stored.GetManifest().GetRaw())
 		if err != nil {

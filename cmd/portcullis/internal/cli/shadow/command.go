@@ -47,8 +47,9 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shadow",
 		Short: "Report the would-be decisions of hooks in shadow",
-		Long: `A hook is in shadow if its HookRoute has "shadow: true": it is called and decides nothing. So is a Policy in the mode shadow. "portcullis shadow report" reports which
-requests it would have denied or changed, whose, and why, so that a policy can be tried before it decides.`,
+		Long: `A hook is in shadow if its HookRoute has "shadow: true": it is called and decides nothing. So is a Policy in the mode
+shadow. "portcullis shadow report" reports which requests it would have denied or changed, whose, and why, so that a policy can be tried before it
+decides.`,
 		Example: `  portcullis shadow report --hook imagepolicy.example.com`,
 		Args:    cobra.NoArgs,
 	}
