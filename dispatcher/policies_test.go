@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,18 +176,19 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 		waits   bool
 	}{{"c", dispatcher.FreePolicyTime - 1, false}, {"c", dispatcher.FreePolicyTime + 1, true}, {"other", dispatcher.FreePolicyTime + 1, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			free, length, evaluations, judged := make(chan struct{}), dispatcher.FreePolicyTime+1, 0, 0
+			free := make(chan struct{})
+			var length, evaluations, judged atomic.Int64
+			length.Store(int64(dispatcher.FreePolicyTime + 1))
 			d, _ := over(t, withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
-				evaluations++
-				if evaluations == 2 { // of the first review, in its turn
+				if evaluations.Add(1) == 2 { // of the first review, in its turn
 					<-free
 					return approves(ctx)
 				}
-				time.Sleep(length) //nolint:forbidigo // of the bubble
+				time.Sleep(time.Duration(length.Load())) //nolint:forbidigo // of the bubble
 				if ctx.Err() != nil {
 					return denies("interrupted")(ctx)
 				}
-				judged++
+				judged.Add(1)
 				return approves(ctx)
 			}}), instant{})
 			var running sync.WaitGroup
@@ -201,10 +203,10 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble
 			}
 			review("c")
-			length = test.length
+			length.Store(int64(test.length))
 			review(test.cluster)
 
-			if waits := judged == 0; waits != test.waits {
+			if waits := judged.Load() == 0; waits != test.waits {
 				t.Errorf("%s, %s: the second review waits: %t", test.cluster, test.length, waits)
 			}
 			close(free)
