@@ -24,6 +24,7 @@ var otherNames = []string{
 	"portcullis-config",    // the ConfigMap that users of the plain manifests make
 	"portcullis-admission", // a user agent
 	"portcullis-access",    // the service account that `cluster join` makes
+	"portcullis-params",    // the ClusterRole that users make to let policies read params
 	"portcullis-follow",    // a field manager, and a Lease
 	"portcullis-entries",   // the Lease of the dispatcher that keeps entries
 	"portcullis-dev",       // a service of traces, and a directory
