@@ -54,8 +54,15 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 			s.policies = policy.WithCodec(s.policies, s.codec)
 		}
 	}
-	free, cancel := context.WithTimeout(s.policies, FreePolicyTime)
-	defer cancel()
+	var free context.Context // nil before the first evaluation: the look-ups for it take none of this time, and need no turn
+	cancel := func() {}
+	defer func() { cancel() }()
+	brief := policy.WithEvaluation(s.policies, func() context.Context {
+		if free == nil {
+			free, cancel = context.WithTimeout(s.policies, FreePolicyTime) //nolint:fatcontext // it is made once
+		}
+		return free
+	})
 	var long bool
 	var rest func() // ends the turn of a long review; nil if its time ended before its turn
 	for i := range set.Calls {
@@ -63,8 +70,8 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		var result review.Result
 		spent := s.policyMeter.spent
 		if !long {
-			result = p.judge(free, c)
-			if long = free.Err() != nil; long { // the evaluation may have been interrupted
+			result = p.judge(brief, c)
+			if long = free != nil && free.Err() != nil; long { // the evaluation may have been interrupted
 				rest, _ = p.dispatcher.policyTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
 			}
 		}

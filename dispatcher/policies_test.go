@@ -167,25 +167,33 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 	}
 }
 
-// TestOneReviewOfAClusterEvaluatesPoliciesForLong has a policy that takes less than the free time, or more, while another review of the cluster, or of
+// TestOneReviewOfAClusterEvaluatesPoliciesForLong has a policy that looks something up, and takes less than the free time, or more, while another review of the cluster, or of
 // another cluster, is in the middle of a long evaluation. Both evaluate the policy anew once they may take long.
 func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 	for _, test := range []struct {
-		cluster string
-		length  time.Duration
-		waits   bool
-	}{{"c", dispatcher.FreePolicyTime - 1, false}, {"c", dispatcher.FreePolicyTime + 1, true}, {"other", dispatcher.FreePolicyTime + 1, false}} {
+		cluster         string
+		lookUps, length time.Duration
+		waits           bool
+	}{
+		{"c", 0, dispatcher.FreePolicyTime - 1, false}, {"c", 0, dispatcher.FreePolicyTime + 1, true}, {"other", 0, dispatcher.FreePolicyTime + 1, false},
+		{"c", time.Second / 2, dispatcher.FreePolicyTime - 1, false},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			free := make(chan struct{})
-			var length, evaluations, judged atomic.Int64
+			var lookUps, length, evaluations, judged atomic.Int64
 			length.Store(int64(dispatcher.FreePolicyTime + 1))
 			d, _ := over(t, withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
 				if evaluations.Add(1) == 2 { // of the first review, in its turn
 					<-free
 					return approves(ctx)
 				}
+				time.Sleep(time.Duration(lookUps.Load())) //nolint:forbidigo // of the bubble
+				if err := ctx.Err(); err != nil {
+					t.Errorf("look-ups have no time: %v", err)
+				}
+				evaluation := policy.Evaluation(ctx)
 				time.Sleep(time.Duration(length.Load())) //nolint:forbidigo // of the bubble
-				if ctx.Err() != nil {
+				if evaluation.Err() != nil {
 					return denies("interrupted")(ctx)
 				}
 				judged.Add(1)
@@ -203,11 +211,12 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble
 			}
 			review("c")
+			lookUps.Store(int64(test.lookUps))
 			length.Store(int64(test.length))
 			review(test.cluster)
 
 			if waits := judged.Load() == 0; waits != test.waits {
-				t.Errorf("%s, %s: the second review waits: %t", test.cluster, test.length, waits)
+				t.Errorf("%+v: the second review waits: %t", test, waits)
 			}
 			close(free)
 			running.Wait()

@@ -70,6 +70,23 @@ func WithReview(ctx context.Context, m Meter) context.Context {
 	return context.WithValue(context.WithValue(ctx, inputsKey{}, map[inputKey]*input{}), invocationsKey{}, map[*Mutating]*invocations{})
 }
 
+// evaluationKey is the key of the function of [WithEvaluation], in a context.
+type evaluationKey struct{}
+
+// WithEvaluation returns a context in which begin bounds the evaluation of expressions more narrowly than ctx, which bounds look-ups. begin is called
+// when an evaluation begins, so that no look-up before the first evaluation takes of its time. Its context is made from ctx.
+func WithEvaluation(ctx context.Context, begin func() context.Context) context.Context {
+	return context.WithValue(ctx, evaluationKey{}, begin)
+}
+
+// Evaluation begins an evaluation, and returns the context that bounds it: ctx without [WithEvaluation].
+func Evaluation(ctx context.Context) context.Context {
+	if begin, ok := ctx.Value(evaluationKey{}).(func() context.Context); ok {
+		return begin()
+	}
+	return ctx
+}
+
 // invocationsKey is the key of the invocations of a review, in a context.
 type invocationsKey struct{}
 
@@ -194,7 +211,7 @@ type activation struct {
 	remaining    int64 // of the budget
 	authorizes   bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 
-	done        <-chan struct{} // of the context
+	evaluation  context.Context //nolint:containedctx // bounds one evaluation
 	checks      uint            // of done
 	interrupted bool
 }
@@ -207,7 +224,7 @@ const interruptedVarName = "#interrupted"
 func (a *activation) interrupt() bool {
 	if a.checks++; a.checks%celconfig.CheckFrequency == 0 && !a.interrupted {
 		select {
-		case <-a.done:
+		case <-a.evaluation.Done():
 			a.interrupted = true
 		default:
 		}
@@ -221,7 +238,7 @@ func (p *compiled) activate(ctx context.Context, in *input, resource schema.Grou
 	if err != nil {
 		return nil, err
 	}
-	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes, done: ctx.Done()}
+	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes, evaluation: Evaluation(ctx)}
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
@@ -293,7 +310,7 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	case x.Program == nil:
 		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
 	}
-	if err := ctx.Err(); err != nil {
+	if err := a.evaluation.Err(); err != nil {
 		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
 	}
 	value, details, failed := x.Program.Eval(a)

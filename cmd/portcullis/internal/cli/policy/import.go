@@ -35,7 +35,7 @@ documents the mesh refuses or judges otherwise, and why. It asks no mesh, and ch
 The mesh judges the printed documents for all of its clusters. --cluster adds HookRoutes that restrict them, and --shadow HookRoutes that put
 them in shadow: the mesh judges them beside the cluster, and "portcullis shadow report" has their answers.
 
-FILE is "-" for standard input. The cluster is that of --kubeconfig and --kube-context; its user lists the four resources of
+FILE is "-" for standard input. --kubeconfig and --kube-context name the cluster; their user lists the four resources of
 admissionregistration.k8s.io.
 
 Exit codes: 0 when "portcullis apply" would take all documents; 1 when it would refuse them for a danger that is not acknowledged; 2 when there
