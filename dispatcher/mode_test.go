@@ -9,8 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
-
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -20,7 +18,7 @@ import (
 // modes are why handlers were asked.
 type modes struct {
 	mu   sync.Mutex
-	seen map[string][]hostv1.Mode // by hook, each mode once
+	seen map[string][]hostsdk.Mode // by hook, each mode once
 }
 
 // handler takes note of why it is asked, and allows everything.
@@ -50,7 +48,7 @@ func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
 	m := newMeshOf(t, snapshot, static{snapshot: snapshot}, func(o *dispatcher.Options) {
 		o.Capacity, _ = o.Streams.(review.Capacity)
 	})
-	seen := modes{seen: map[string][]hostv1.Mode{}}
+	seen := modes{seen: map[string][]hostsdk.Mode{}}
 	m.host("one", func(h *hostsdk.Host) {
 		h.Mutate("1.test.dev", seen.handler)
 		h.Mutate("2.test.dev", seen.handler, hostsdk.Speculate())
@@ -63,11 +61,11 @@ func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
 		}
 	}
 	m.dispatcher.Close(t.Context())
-	want := map[string][]hostv1.Mode{
-		"1.test.dev": {hostv1.Mode_MODE_DECIDE},
-		"2.test.dev": {hostv1.Mode_MODE_DECIDE, hostv1.Mode_MODE_SPECULATIVE},
-		"3.test.dev": {hostv1.Mode_MODE_DECIDE},
-		"4.test.dev": {hostv1.Mode_MODE_SHADOW},
+	want := map[string][]hostsdk.Mode{
+		"1.test.dev": {hostsdk.ModeDecide},
+		"2.test.dev": {hostsdk.ModeDecide, hostsdk.ModeSpeculative},
+		"3.test.dev": {hostsdk.ModeDecide},
+		"4.test.dev": {hostsdk.ModeShadow},
 	}
 	if diff := cmp.Diff(want, seen.seen); diff != "" {
 		t.Errorf("handlers were asked in other modes (-want +got):\n%s", diff)

@@ -231,7 +231,7 @@ func (i *invocation) fillRequest() {
 	call := i.call()
 	r := &i.request
 	r.Hook, r.Configuration = i.hook.id.name, i.hook.configuration(call.Configuration)
-	r.Stage, r.Round, r.Mode = call.Stage, int(call.Round), call.Mode
+	r.Stage, r.Round, r.Mode = stageOf(call.Stage), int(call.Round), modeOf(call.Mode)
 	r.request, r.invocation = &i.review.request, i
 }
 
@@ -281,7 +281,7 @@ func (i *invocation) complaint(err error) []slog.Attr {
 	subject := i.subject()
 	return []slog.Attr{
 		slog.String("hook", i.hook.id.name),
-		slog.String("stage", stageName(i.hook.id.stage)),
+		slog.String("stage", string(stageOf(i.hook.id.stage))),
 		slog.String("cluster", subject.Cluster()),
 		slog.String("uid", subject.UID()),
 		slog.Any("error", err),

@@ -270,10 +270,10 @@ func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
 	}
 	answer := func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		response := hostsdk.Allow()
-		if r.Stage != admissionv1.Stage_STAGE_VALIDATE {
+		if r.Stage != hostsdk.StageValidate {
 			response = hostsdk.Patch([]byte(`[]`))
 		}
-		return response.WithWarnings(r.Stage.String()), nil
+		return response.WithWarnings("STAGE_" + strings.ToUpper(string(r.Stage))), nil
 	}
 	host.Validate("all", answer)
 	host.Mutate("all", answer)

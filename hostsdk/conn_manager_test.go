@@ -555,7 +555,7 @@ func TestStatusTellsWhatDispatchersMakeOfTheHost(t *testing.T) {
 		host, _ := m.run(hostsdk.Options{Dispatchers: []string{"10.0.0.1:8444"}})
 		s := accept(t, l)
 		synctest.Wait()
-		if got, want := fmt.Sprint(host.Status()), "{[{s1 d1 r1 false [{allow STAGE_VALIDATE [] STATE_NOT_AUTHORIZED grant it}] 0}]}"; got != want {
+		if got, want := fmt.Sprint(host.Status()), "{[{s1 d1 r1 false [{allow validate [] not_authorized grant it}] 0}]}"; got != want {
 			t.Errorf("status %s, want %s", got, want)
 		}
 		select {
@@ -570,7 +570,7 @@ func TestStatusTellsWhatDispatchersMakeOfTheHost(t *testing.T) {
 		<-host.Ready()
 		drainDispatcher(t, s, time.Minute)
 		synctest.Wait()
-		if got, want := fmt.Sprint(host.Status()), "{[{s1 d1 r2 true [{allow STAGE_VALIDATE [] STATE_IN_ROTATION }] 0}]}"; got != want {
+		if got, want := fmt.Sprint(host.Status()), "{[{s1 d1 r2 true [{allow validate [] in_rotation }] 0}]}"; got != want {
 			t.Errorf("status %s, want %s", got, want)
 		}
 	})

@@ -118,7 +118,7 @@ func (h *Host) refusesLocked(id hookID, handler Handler) error {
 	case handler == nil:
 		return fmt.Errorf("hostsdk: hook %q has no handler", id.name)
 	case h.hooks[id] != nil:
-		return fmt.Errorf("hostsdk: hook %q was registered twice to %s", id.name, stageName(id.stage))
+		return fmt.Errorf("hostsdk: hook %q was registered twice to %s", id.name, stageOf(id.stage))
 	case len(h.hooks) >= MaxHooks:
 		return fmt.Errorf("hostsdk: hook %q is one more than the %d that a host may offer", id.name, MaxHooks)
 	default:
@@ -225,23 +225,5 @@ func waitForHandlers(handlers *sync.WaitGroup, err error) error {
 		return err
 	case <-timer.C:
 		return errors.Join(err, errors.New("hostsdk: handlers did not return although their contexts had ended"))
-	}
-}
-
-// stages are those that a hook can belong to.
-func stages() []admissionv1.Stage {
-	return []admissionv1.Stage{admissionv1.Stage_STAGE_INITIALIZE, admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE}
-}
-
-func stageName(stage admissionv1.Stage) string {
-	switch stage {
-	case admissionv1.Stage_STAGE_INITIALIZE:
-		return "initialize"
-	case admissionv1.Stage_STAGE_MUTATE:
-		return "mutate"
-	case admissionv1.Stage_STAGE_VALIDATE:
-		return "validate"
-	default:
-		return stage.String()
 	}
 }

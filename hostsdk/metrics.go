@@ -75,7 +75,7 @@ type hookAttributes struct {
 }
 
 func newHookAttributes(id hookID) hookAttributes {
-	hook, stage := attribute.String("portcullis.hook", id.name), attribute.String("portcullis.stage", stageName(id.stage))
+	hook, stage := attribute.String("portcullis.hook", id.name), attribute.String("portcullis.stage", string(stageOf(id.stage)))
 	a := hookAttributes{all: []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(hook, stage))}}
 	for end, word := range [...]string{
 		callAllowed: "allowed", callDenied: "denied", callFailed: "failed",

@@ -1,6 +1,7 @@
 package hostsdk_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,7 +212,7 @@ func (s *stage) handler(name string) hostsdk.Handler {
 		case "name-configuration":
 			return hostsdk.Allow().WithAudit("configuration", r.Configuration), nil
 		case "name-mode":
-			return hostsdk.Allow().WithAudit("mode", r.Mode.String()), nil
+			return hostsdk.Allow().WithAudit("mode", "MODE_"+strings.ToUpper(cmp.Or(string(r.Mode), "unspecified"))), nil
 		case "fail":
 			return nil, errors.New("password is hunter2")
 		case "fail-in-public":

@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
@@ -21,14 +20,12 @@ type Request struct {
 	Hook string
 	// Configuration is the name of the configuration that holds the hook: two may hold hooks of one name.
 	Configuration string
-	// Stage is STAGE_INITIALIZE, STAGE_MUTATE or STAGE_VALIDATE.
-	Stage admissionv1.Stage
+	// Stage is the stage of the hook.
+	Stage Stage
 	// Round is 0, or 1 when a mutating hook is asked again because others changed the object after it.
 	Round int
-	// Mode says why the hook is asked; a handler without side effects need not care. MODE_SHADOW means that the verdict
-	// decides nothing: a handler that logs or counts its denials may want to leave them out. MODE_SPECULATIVE and
-	// MODE_HEDGE mean that it may not count. MODE_UNSPECIFIED and MODE_DECIDE are the usual case.
-	Mode hostv1.Mode
+	// Mode says why the hook is asked.
+	Mode Mode
 
 	request    *request    // nil: empty
 	invocation *invocation // nil in a test of a handler

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -38,11 +37,11 @@ type HookStatus struct {
 	// Name of the hook.
 	Name string
 	// Stage of the hook.
-	Stage admissionv1.Stage
+	Stage Stage
 	// Clusters for which the hook is in this state; empty means all.
 	Clusters []string
 	// State is the state.
-	State hostv1.State
+	State State
 	// Message explains the remedy.
 	Message string
 }
@@ -126,14 +125,14 @@ func (b *board) ended(s *session) {
 func (b *board) setLocked(status *SessionStatus, states []*hostv1.HookState) (news []HookStatus) {
 	for _, h := range states {
 		next := HookStatus{
-			Name: h.GetName(), Stage: h.GetStage(), Clusters: h.GetClusters(), State: h.GetState(), Message: h.GetMessage(),
+			Name: h.GetName(), Stage: stageOf(h.GetStage()), Clusters: h.GetClusters(), State: stateOf(h.GetState()), Message: h.GetMessage(),
 		}
 		status.Revision = cmp.Or(h.GetRevision(), status.Revision)
 		replace(&status.Hooks, next)
 		if replace(&b.logged, next) {
 			news = append(news, next)
 		}
-		b.rotateLocked(hookID{next.Name, next.Stage}, next.State)
+		b.rotateLocked(hookID{next.Name, h.GetStage()}, next.State)
 	}
 	return news
 }
@@ -160,13 +159,13 @@ func replace(states *[]HookStatus, next HookStatus) bool {
 func (b *board) log(dispatcher string, news []HookStatus) {
 	for _, h := range news {
 		log := b.logger.Info
-		if h.State == hostv1.State_STATE_UNKNOWN_HOOK || h.State == hostv1.State_STATE_NOT_AUTHORIZED {
+		if h.State == StateUnknownHook || h.State == StateNotAuthorized {
 			log = b.logger.Warn
 		}
 		attrs := []any{
 			slog.String("hook", h.Name),
-			slog.String("stage", stageName(h.Stage)),
-			slog.String("state", strings.ToLower(strings.TrimPrefix(h.State.String(), "STATE_"))),
+			slog.String("stage", string(h.Stage)),
+			slog.String("state", string(h.State)),
 			slog.String("dispatcher", dispatcher),
 		}
 		if h.Message != "" {
@@ -179,8 +178,8 @@ func (b *board) log(dispatcher string, news []HookStatus) {
 	}
 }
 
-func (b *board) rotateLocked(id hookID, state hostv1.State) {
-	if len(b.waiting) == 0 || state != hostv1.State_STATE_IN_ROTATION {
+func (b *board) rotateLocked(id hookID, state State) {
+	if len(b.waiting) == 0 || state != StateInRotation {
 		return
 	}
 	delete(b.waiting, id)

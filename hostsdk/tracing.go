@@ -89,7 +89,7 @@ func endSpan(span trace.Span, inv *invocation, started time.Time) {
 	if span.IsRecording() {
 		attributes := append(make([]attribute.KeyValue, 0, spanAttributes),
 			attribute.String("portcullis.hook", inv.hook.id.name),
-			attribute.String("portcullis.stage", stageName(inv.hook.id.stage)),
+			attribute.String("portcullis.stage", string(stageOf(inv.hook.id.stage))),
 			attribute.String("k8s.cluster.name", inv.subject().Cluster()),
 			attribute.Float64("portcullis.queue.duration", started.Sub(inv.received).Seconds()),
 			attribute.Int64("portcullis.call", int64(inv.id)),

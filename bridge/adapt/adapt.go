@@ -60,7 +60,7 @@ type Observer interface {
 type Call struct {
 	// Hook and Stage identify the hook.
 	Hook  string
-	Stage admissionv1.Stage
+	Stage hostsdk.Stage
 	// Began is when the call was sent, Ended when it was over, and Deadline when it would have been too late.
 	Began, Ended, Deadline time.Time
 	// Outcome is how it ended.
@@ -136,7 +136,7 @@ func (w *webhook) judge(ctx context.Context, r *hostsdk.Request) (*hostsdk.Respo
 }
 
 func (w *webhook) prepare(ctx context.Context, r *hostsdk.Request) (*exchange, error) {
-	version := jsonreview.Negotiate(r.Stage, w.ReviewVersions)
+	version := jsonreview.Negotiate(stageOf(r.Stage), w.ReviewVersions)
 	if version == "" {
 		return nil, hostsdk.NotStarted(fmt.Sprintf("the host speaks none of the AdmissionReview versions %q to the webhook", w.ReviewVersions), nil)
 	}
@@ -153,8 +153,22 @@ func (w *webhook) prepare(ctx context.Context, r *hostsdk.Request) (*exchange, e
 		webhook: w, deadline: deadline,
 		harmless: w.SideEffects == "None" || w.SideEffects == "NoneOnDryRun" && r.Admission().GetDryRun(),
 		body:     jsonreview.NewBody(encoded, uid),
-		question: jsonreview.Question{Stage: r.Stage, Version: version, UID: uid},
+		question: jsonreview.Question{Stage: stageOf(r.Stage), Version: version, UID: uid},
 	}, nil
+}
+
+// stageOf is the stage in the words of the protocol.
+func stageOf(stage hostsdk.Stage) admissionv1.Stage {
+	switch stage {
+	case hostsdk.StageInitialize:
+		return admissionv1.Stage_STAGE_INITIALIZE
+	case hostsdk.StageMutate:
+		return admissionv1.Stage_STAGE_MUTATE
+	case hostsdk.StageValidate:
+		return admissionv1.Stage_STAGE_VALIDATE
+	default:
+		return admissionv1.Stage_STAGE_UNSPECIFIED
+	}
 }
 
 // verdict sends the review and reads the verdict.

@@ -23,7 +23,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/adapt"
 	"github.com/portcullis-mesh/portcullis/bridge/adapt/remote"
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 )
@@ -270,7 +269,7 @@ func TestTheWebhookIsPartOfTheTrace(t *testing.T) {
 	handler := adapt.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parents <- r.Header.Get("Traceparent") }), adapt.Options{})
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1})
 	r := hostsdk.NewRequest(hosttest.Create(pod))
-	r.Stage = admissionv1.Stage_STAGE_VALIDATE
+	r.Stage = hostsdk.StageValidate
 	if _, err := handler(trace.ContextWithSpanContext(t.Context(), span), r); err == nil {
 		t.Error("no answer is a verdict")
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -219,7 +220,7 @@ func (s *script) decorate(ctx context.Context, r *hostsdk.Request, response *hos
 	}
 	for key, value := range map[string]string{
 		"uid": r.UID(), "cluster": r.Cluster(), "namespace": r.Namespace(), "name": r.Name(), "operation": r.Operation(),
-		"username": r.Username(), "dry-run": strconv.FormatBool(r.DryRun()), "round": strconv.Itoa(r.Round), "mode": r.Mode.String(),
+		"username": r.Username(), "dry-run": strconv.FormatBool(r.DryRun()), "round": strconv.Itoa(r.Round), "mode": "MODE_" + strings.ToUpper(string(r.Mode)),
 		"configuration": r.Configuration, "object-sha256": digest(r.RawObject()), "old-object-sha256": digest(r.RawOldObject()),
 		"remaining-ms": remaining(ctx, started), "traceparent": parent(ctx),
 	} {

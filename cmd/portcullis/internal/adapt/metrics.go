@@ -8,7 +8,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/adapt"
 	"github.com/portcullis-mesh/portcullis/bridge/adapt/remote"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -59,7 +58,7 @@ func (a *metrics) Began() { a.governor.Began() }
 // Ended implements [adapt.Observer].
 func (a *metrics) Ended(c adapt.Call) {
 	a.governor.Ended(c)
-	stage := match.StageName(c.Stage)
+	stage := string(c.Stage)
 	a.calls.WithLabelValues(c.Hook, stage, c.Outcome.String()).Inc()
 	a.duration.WithLabelValues(c.Hook, stage).Observe(c.Ended.Sub(c.Began).Seconds())
 }

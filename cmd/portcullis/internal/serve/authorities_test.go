@@ -323,7 +323,7 @@ func TestAHostThatIsRenewedServesOn(t *testing.T) {
 	x.trust(x.app.config.hostsTLS.ca, "B", "OPERATORS") // the old issuer is taken out
 	renewed := func() bool {
 		return slices.ContainsFunc(h.Status().Sessions, func(s hostsdk.SessionStatus) bool {
-			return s.ID != first && s.Hooks[0].State == hostv1.State_STATE_IN_ROTATION
+			return s.ID != first && s.Hooks[0].State == hostsdk.StateInRotation
 		})
 	}
 	for deadline := time.Now().Add(2 * time.Minute); !renewed(); <-time.After(10 * time.Millisecond) {

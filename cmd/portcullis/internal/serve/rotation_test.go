@@ -21,7 +21,6 @@ import (
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
-	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -262,7 +261,7 @@ func TestAHookComesAndGoesUnderLoadAndNoReviewIsLost(t *testing.T) {
 		l.seen[stagePending].Load(), l.seen[stageIn].Load(), l.seen[stageGone].Load())
 	removing := func() bool {
 		s := h.Status().Sessions
-		return len(s) == 1 && s[0].Hooks[0].State == hostv1.State_STATE_REMOVING
+		return len(s) == 1 && s[0].Hooks[0].State == hostsdk.StateRemoving
 	}
 	for deadline := time.Now().Add(2 * time.Minute); !removing(); <-time.After(time.Millisecond) { // the host is told of it, and nobody waits for that
 		if time.Now().After(deadline) {
