@@ -120,19 +120,19 @@ func (l *laboratory) overStreams(w *world, k told, options dispatcher.Options) {
 	serve := func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		return respond(ctx, l.play(oracle.Key(r.Configuration, r.Hook, 0), r.Admission()))
 	}
-	m.host("one", func(h *hostsdk.Host) {
-		for stage, register := range map[admissionv1.Stage]func(string, hostsdk.Handler, ...hostsdk.HookOption){
-			mutate: h.Mutate, validate: h.Validate,
-		} {
-			registered := map[string]bool{}
-			for _, hook := range w.hooks(stage) {
-				if !hook.https && !registered[hook.Name] {
-					registered[hook.Name] = true
-					register(hook.Name, serve, hostsdk.Speculate())
-				}
+	var hooks []hostsdk.Hook
+	for stage, hookOf := range map[admissionv1.Stage]func(string, hostsdk.Handler, ...hostsdk.HookOption) hostsdk.Hook{
+		mutate: hostsdk.Mutate, validate: hostsdk.Validate,
+	} {
+		known := map[string]bool{}
+		for _, hook := range w.hooks(stage) {
+			if !hook.https && !known[hook.Name] {
+				known[hook.Name] = true
+				hooks = append(hooks, hookOf(hook.Name, serve, hostsdk.Speculate()))
 			}
 		}
-	})
+	}
+	m.host("one", hooks...)
 }
 
 // begin starts a performance for a review, and returns the uid of the review.

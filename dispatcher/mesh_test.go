@@ -200,17 +200,16 @@ func (h hook) mutating() admissionregistrationv1.MutatingWebhook {
 }
 
 // host starts a host with the given hooks and waits until they are in rotation.
-func (m *mesh) host(instance string, register func(h *hostsdk.Host)) {
+func (m *mesh) host(instance string, hooks ...hostsdk.Hook) {
 	m.t.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "test", Instance: instance, Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.Plaintext(),
 		MaxOutstanding: 4096, TracerProvider: m.provider, Logger: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return m.network.DialContext(ctx) },
-	})
+	}, hooks...)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	register(h)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -286,11 +285,11 @@ func TestOneEncodingAReviewAndOneFrameAHost(t *testing.T) {
 			}
 			m := newMesh(t, hooks, nil)
 			for i := range hosts {
-				m.host(fmt.Sprint(i), func(h *hostsdk.Host) {
-					for _, x := range hooks[i*perHost : (i+1)*perHost] {
-						h.Validate(x.name, allow)
-					}
-				})
+				var served []hostsdk.Hook
+				for _, x := range hooks[i*perHost : (i+1)*perHost] {
+					served = append(served, hostsdk.Validate(x.name, allow))
+				}
+				m.host(fmt.Sprint(i), served...)
 			}
 			a := m.review(validate, `{"kind":"Pod"}`)
 			if !a.Response.GetAllowed() || len(a.Outcomes) != hosts*perHost {
@@ -309,19 +308,19 @@ func TestOneEncodingAReviewAndOneFrameAHost(t *testing.T) {
 func TestMutatingHooksSeeTheObjectAsTheOnesBeforeLeftIt(t *testing.T) {
 	m := newMesh(t, nil, []hook{{name: "a.test.dev", needed: true}, {name: "b.test.dev"}})
 	var saw sync.Map
-	m.host("one", func(h *hostsdk.Host) {
-		h.Mutate("a.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	m.host("one",
+		hostsdk.Mutate("a.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 			saw.Store(fmt.Sprintf("a%d", r.Round), string(r.RawObject()))
 			if r.Round > 0 {
 				return hostsdk.Allow(), nil
 			}
 			return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":12345678901234567890}]`)), nil
-		})
-		h.Mutate("b.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		}),
+		hostsdk.Mutate("b.test.dev", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 			saw.Store("b", string(r.RawObject()))
 			return hostsdk.Patch([]byte(`[{"op":"add","path":"/b","value":{"x":1.50}}]`)), nil
-		})
-	})
+		}),
+	)
 	a := m.review(mutate, `{"kind":"Pod","unknown":1e3}`)
 	if !a.Response.GetAllowed() {
 		t.Fatal(a.Response)
@@ -385,10 +384,10 @@ func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
 				m := newMesh(t, []hook{
 					{name: "x.test.dev", ignore: ignore, time: test.timeout}, {name: "y.test.dev"},
 				}, nil)
-				m.host("one", func(h *hostsdk.Host) {
-					h.Validate("x.test.dev", test.handler)
-					h.Validate("y.test.dev", allow)
-				})
+				m.host("one",
+					hostsdk.Validate("x.test.dev", test.handler),
+					hostsdk.Validate("y.test.dev", allow),
+				)
 				a := m.review(validate, `{}`)
 				s := a.Response.GetStatus()
 				switch {
@@ -414,10 +413,10 @@ func TestWhateverAHookDoesTheReviewHasAnAnswer(t *testing.T) {
 func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
 	hooks := []hook{{name: "closed.test.dev"}, {name: "open.test.dev", ignore: true}}
 	m := newMesh(t, hooks, nil)
-	m.host("one", func(h *hostsdk.Host) {
-		h.Validate("closed.test.dev", allow)
-		h.Validate("open.test.dev", allow)
-	})
+	m.host("one",
+		hostsdk.Validate("closed.test.dev", allow),
+		hostsdk.Validate("open.test.dev", allow),
+	)
 	planned := match.NewEntry(match.EntryFailClosed, 10*time.Second, compile(t, hooks, nil).Hooks(), nil)
 	for entry, want := range map[string]string{
 		match.EntryFailClosed: "closed.test.dev open.test.dev ", match.EntryFailOpen: "closed.test.dev open.test.dev ",
@@ -444,10 +443,10 @@ func TestAnEntryCallsTheHooksOfItsFailurePolicy(t *testing.T) {
 
 func TestOneTraceFromTheReviewIntoTheHost(t *testing.T) {
 	m := newMesh(t, []hook{{name: "x.test.dev"}, {name: "y.test.dev"}}, nil)
-	m.host("one", func(h *hostsdk.Host) {
-		h.Validate("x.test.dev", allow)
-		h.Validate("y.test.dev", allow)
-	})
+	m.host("one",
+		hostsdk.Validate("x.test.dev", allow),
+		hostsdk.Validate("y.test.dev", allow),
+	)
 	m.review(validate, `{}`)
 	byName := map[string][]trace.ReadOnlySpan{}
 	for _, s := range m.spans.Ended() {
@@ -484,10 +483,10 @@ func TestThousandsOfReviewsAtOnceAllHaveTheirAnswer(t *testing.T) {
 		return allow(ctx, r)
 	}
 	for _, name := range []string{"one", "two"} {
-		m.host(name, func(h *hostsdk.Host) {
-			h.Validate("x.test.dev", count)
-			h.Validate("y.test.dev", count)
-		})
+		m.host(name,
+			hostsdk.Validate("x.test.dev", count),
+			hostsdk.Validate("y.test.dev", count),
+		)
 	}
 	const reviews = 2000
 	var answers sync.WaitGroup

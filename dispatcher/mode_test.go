@@ -49,12 +49,12 @@ func TestHandlersSeeWhyTheyAreAsked(t *testing.T) {
 		o.Capacity, _ = o.Streams.(review.Capacity)
 	})
 	seen := modes{seen: map[string][]hostsdk.Mode{}}
-	m.host("one", func(h *hostsdk.Host) {
-		h.Mutate("1.test.dev", seen.handler)
-		h.Mutate("2.test.dev", seen.handler, hostsdk.Speculate())
-		h.Mutate("3.test.dev", seen.handler) // it does not agree
-		h.Mutate("4.test.dev", seen.handler)
-	})
+	m.host("one",
+		hostsdk.Mutate("1.test.dev", seen.handler),
+		hostsdk.Mutate("2.test.dev", seen.handler, hostsdk.Speculate()),
+		hostsdk.Mutate("3.test.dev", seen.handler), // it does not agree
+		hostsdk.Mutate("4.test.dev", seen.handler),
+	)
 	for range trusted {
 		if a := m.review(mutate, `{"kind":"Pod"}`); !a.Response.GetAllowed() {
 			t.Fatalf("got %v", a.Response)

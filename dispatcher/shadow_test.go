@@ -363,12 +363,12 @@ func TestOverStreamsAHookInShadowDecidesAndDelaysNothing(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	m.host("one", func(h *hostsdk.Host) {
-		h.Validate("s.test.dev", later)
-		h.Mutate("z.test.dev", later)
-		h.Validate("v.test.dev", allow)
-		h.Mutate("m.test.dev", allow)
-	})
+	m.host("one",
+		hostsdk.Validate("s.test.dev", later),
+		hostsdk.Mutate("z.test.dev", later),
+		hostsdk.Validate("v.test.dev", allow),
+		hostsdk.Mutate("m.test.dev", allow),
+	)
 	const reviews = 20
 	for range reviews {
 		for _, stage := range []admissionv1.Stage{validate, mutate} {

@@ -71,12 +71,13 @@ func BenchmarkStream(b *testing.B) {
 
 func benchHost(b *testing.B, hooks int) *hostsdk.Host {
 	b.Helper()
-	host, err := hostsdk.New(hostsdk.Options{Name: "bench", Logger: quiet(), MaxOutstanding: 1 << 10})
+	all := make([]hostsdk.Hook, hooks)
+	for i := range all {
+		all[i] = hostsdk.Validate(fmt.Sprintf("allow-%d", i), allow)
+	}
+	host, err := hostsdk.New(hostsdk.Options{Name: "bench", Logger: quiet(), MaxOutstanding: 1 << 10}, all...)
 	if err != nil {
 		b.Fatal(err)
-	}
-	for i := range hooks {
-		host.Validate(fmt.Sprintf("allow-%d", i), allow)
 	}
 	return host
 }

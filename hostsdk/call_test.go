@@ -25,23 +25,24 @@ import (
 // TestTheHandlersSpanIsPartOfTheReviewsTrace: one trace from the API server's call to the handler.
 func TestTheHandlersSpanIsPartOfTheReviewsTrace(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
+	var inHandler trace.SpanContext
+	var traceparent string
 	host, err := hostsdk.New(hostsdk.Options{
 		Name:           "imagepolicy",
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)),
 		Logger:         quiet(),
-	})
+	},
+		hostsdk.Validate("h", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+			inHandler, traceparent = trace.SpanContextFromContext(ctx), r.Traceparent()
+			return hostsdk.Allow(), nil
+		}),
+		hostsdk.Validate("broken", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, errors.New("secret")
+		}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var inHandler trace.SpanContext
-	var traceparent string
-	host.Validate("h", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-		inHandler, traceparent = trace.SpanContextFromContext(ctx), r.Traceparent()
-		return hostsdk.Allow(), nil
-	})
-	host.Validate("broken", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return nil, errors.New("secret")
-	})
 	d := hosttest.Start(t, host)
 	if _, err := d.Ask(t.Context(), "broken", hosttest.Create(pod)); err != nil {
 		t.Fatal(err)
@@ -106,11 +107,10 @@ func TestEachHandlersSpanIsTheChildOfItsCall(t *testing.T) {
 			recorder := tracetest.NewSpanRecorder()
 			host, err := hostsdk.New(hostsdk.Options{
 				Name: "imagepolicy", TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)), Logger: quiet(),
-			})
+			}, hostsdk.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 			if err != nil {
 				t.Fatal(err)
 			}
-			host.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
 			d := hosttest.Start(t, host)
 			err = d.Send(&hostv1.ConnectResponse{Frame: &hostv1.ConnectResponse_Review{Review: &hostv1.Review{
 				CallId:      7,
@@ -160,19 +160,20 @@ func waitFor(t *testing.T, holds func() bool) {
 func TestFailuresAreLoggedHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			hostsdk.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				return nil, hostsdk.NewError("registry is down", errors.New("secret cause"))
+			}),
+			hostsdk.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				panic("secret panic")
+			}),
+			hostsdk.Validate("denies", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				return hostsdk.Deny("no").WithCode(200), nil
+			}),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		host.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return nil, hostsdk.NewError("registry is down", errors.New("secret cause"))
-		})
-		host.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			panic("secret panic")
-		})
-		host.Validate("denies", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("no").WithCode(200), nil
-		})
 		d := hosttest.Start(t, host)
 		for range 10 {
 			if v, err := d.Ask(t.Context(), "denies", hosttest.Create(pod)); err != nil || v.GetResponse().GetStatus().GetCode() != 403 {
@@ -208,11 +209,10 @@ func TestFailuresAreLoggedHere(t *testing.T) {
 // TestADispatcherThatDoesNotReadIsNotReadFrom: its verdicts wait in a bounded queue, and then it gets no more.
 func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
+		host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()}, hostsdk.Validate("h", allow))
 		if err != nil {
 			t.Fatal(err)
 		}
-		host.Validate("h", allow)
 		peer := hosttest.Pipe()
 		done := make(chan error, 1)
 		go func() { done <- host.Serve(t.Context(), peer.Open) }()
@@ -239,17 +239,18 @@ func TestADispatcherThatDoesNotReadIsNotReadFrom(t *testing.T) {
 
 // TestAProbeThatBreaksIsNotReady covers the failures of an author's probe.
 func TestAProbeThatBreaksIsNotReady(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()})
+	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: quiet()},
+		hostsdk.Validate("panics", allow, hostsdk.ReadyWhen(func(context.Context) error { panic("secret") })),
+		hostsdk.Validate("fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") })),
+		hostsdk.Validate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil })),
+		hostsdk.Mutate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil })),
+		hostsdk.Initialize("initializer fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") })),
+		hostsdk.Validate("initializer fails", allow),
+		hostsdk.Initialize("initializer is ready", allow),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("panics", allow, hostsdk.ReadyWhen(func(context.Context) error { panic("secret") }))
-	host.Validate("fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") }))
-	host.Validate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
-	host.Mutate("ready", allow, hostsdk.ReadyWhen(func(context.Context) error { return nil }))
-	host.Initialize("initializer fails", allow, hostsdk.ReadyWhen(func(context.Context) error { return errors.New("secret") }))
-	host.Validate("initializer fails", allow)
-	host.Initialize("initializer is ready", allow)
 	d := hosttest.Start(t, host)
 	for hook, want := range map[string]string{
 		"panics": "the probe panicked", "fails": "the hook is not ready", "ready": "",
@@ -264,10 +265,6 @@ func TestAProbeThatBreaksIsNotReady(t *testing.T) {
 
 // TestAHookIsCalledForTheStagesThatItWasRegisteredFor: three hooks of one name are three hooks, and a stage of the future is none.
 func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar", Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	answer := func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		response := hostsdk.Allow()
 		if r.Stage != hostsdk.StageValidate {
@@ -275,10 +272,11 @@ func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
 		}
 		return response.WithWarnings("STAGE_" + strings.ToUpper(string(r.Stage))), nil
 	}
-	host.Validate("all", answer)
-	host.Mutate("all", answer)
-	host.Initialize("all", answer)
-	host.Initialize("one", answer)
+	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar", Logger: quiet()},
+		hostsdk.Validate("all", answer), hostsdk.Mutate("all", answer), hostsdk.Initialize("all", answer), hostsdk.Initialize("one", answer))
+	if err != nil {
+		t.Fatal(err)
+	}
 	d := hosttest.Start(t, host)
 	stages := []admissionv1.Stage{
 		admissionv1.Stage_STAGE_INITIALIZE, admissionv1.Stage_STAGE_MUTATE, admissionv1.Stage_STAGE_VALIDATE, admissionv1.Stage_STAGE_UNSPECIFIED, 77, -1,
@@ -312,13 +310,13 @@ func TestAHookIsCalledForTheStagesThatItWasRegisteredFor(t *testing.T) {
 // TestAHandlerThatHasDoneNothingSaysSo: another replica may have the call, and the cause stays here.
 func TestAHandlerThatHasDoneNothingSaysSo(t *testing.T) {
 	var log bytes.Buffer
-	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	host, err := hostsdk.New(hostsdk.Options{Name: "imagepolicy", Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		hostsdk.Validate("down", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, fmt.Errorf("wrapped: %w", hostsdk.NotStarted("the server is down", errors.New("secret cause")))
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("down", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return nil, fmt.Errorf("wrapped: %w", hostsdk.NotStarted("the server is down", errors.New("secret cause")))
-	})
 	d := hosttest.Start(t, host)
 	v, err := d.Ask(t.Context(), "down", hosttest.Create(pod))
 	if err != nil || v.GetRefused().GetReason() != "the server is down" {
@@ -350,13 +348,14 @@ func TestADenialThatIsReturnedAsAnErrorDenies(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), tt.err }
-			host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()})
+			host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()},
+				hostsdk.Validate("validate", handler),
+				hostsdk.Mutate("mutate", handler),
+				hostsdk.Initialize("initialize", handler),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
-			host.Validate("validate", handler)
-			host.Mutate("mutate", handler)
-			host.Initialize("initialize", handler)
 			d := hosttest.Start(t, host)
 			for _, hook := range []string{"validate", "mutate", "initialize"} {
 				response := d.Review(t.Context(), hook, hosttest.Create(pod))
@@ -373,16 +372,16 @@ func TestADenialThatIsReturnedAsAnErrorDenies(t *testing.T) {
 
 // TestADenialCountsAfterTheEnd of the context of its handler.
 func TestADenialCountsAfterTheEnd(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()})
+	started := make(chan struct{}, 1)
+	host, err := hostsdk.New(hostsdk.Options{Name: "denies", Logger: quiet()},
+		hostsdk.Validate("late", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			started <- struct{}{}
+			<-ctx.Done()
+			return nil, errors.Join(ctx.Err(), hostsdk.Denied("no"))
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	started := make(chan struct{}, 1)
-	host.Validate("late", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-		started <- struct{}{}
-		<-ctx.Done()
-		return nil, errors.Join(ctx.Err(), hostsdk.Denied("no"))
-	})
 	d := hosttest.Start(t, host)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -410,12 +409,12 @@ func TestErrorsThatAreBrokenAreContained(t *testing.T) {
 		"methods that panic": &badError{}, "a nil Error": (*hostsdk.Error)(nil), "a wrapped nil Error": fmt.Errorf("%w", (*hostsdk.Error)(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.DiscardHandler)})
+			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.DiscardHandler)},
+				hostsdk.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, broken },
+					hostsdk.ReadyWhen(func(context.Context) error { return broken })))
 			if err != nil {
 				t.Fatal(err)
 			}
-			host.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, broken },
-				hostsdk.ReadyWhen(func(context.Context) error { return broken }))
 			d := hosttest.Start(t, host)
 			if v, err := d.Ask(t.Context(), "h", hosttest.Create(pod)); err != nil || v.GetError() == nil {
 				t.Errorf("verdict %v, %v", v, err)

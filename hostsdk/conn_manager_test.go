@@ -93,22 +93,19 @@ func (m *mesh) dialled(address string) int {
 // run runs a host with the hook "allow", and returns the function that stops it.
 func (m *mesh) run(o hostsdk.Options) (*hostsdk.Host, func() error) {
 	m.t.Helper()
-	host := m.host(o)
-	host.Validate("allow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Allow(), nil
-	})
+	host := m.host(o, hostsdk.Validate("allow", allow))
 	return host, m.launch(host)
 }
 
 // host makes a host in this network.
-func (m *mesh) host(o hostsdk.Options) *hostsdk.Host {
+func (m *mesh) host(o hostsdk.Options, hooks ...hostsdk.Hook) *hostsdk.Host {
 	m.t.Helper()
 	o.Name, o.Instance, o.TLS = "imagepolicy", "imagepolicy-1", hostsdk.Plaintext()
 	o.Dial, o.Resolver = m.dial, m
 	if o.Logger == nil {
 		o.Logger = quiet()
 	}
-	host, err := hostsdk.New(o)
+	host, err := hostsdk.New(o, hooks...)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -405,11 +402,10 @@ func TestAHostLogsWhatItIsToldAndHowItStops(t *testing.T) {
 		}
 		host := m.host(hostsdk.Options{
 			Dispatchers: []string{"10.0.0.1:8444"}, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: plain})),
-		})
-		host.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		}, hostsdk.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			time.Sleep(time.Second) //nolint:forbidigo // of the fake clock
 			return hostsdk.Allow(), nil
-		})
+		}))
 		stop := m.launch(host)
 		s := accept(t, l)
 		asked := make(chan error, 1)
@@ -439,12 +435,12 @@ func TestRunSaysWhenCallsWereCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t)
 		l := m.start("10.0.0.1:8444", dispatcher("d1"))
-		host := m.host(hostsdk.Options{Dispatchers: []string{"10.0.0.1:8444"}, DrainTimeout: time.Second})
 		release := make(chan struct{})
-		host.Validate("stubborn", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			<-release
-			return hostsdk.Allow(), nil
-		})
+		host := m.host(hostsdk.Options{Dispatchers: []string{"10.0.0.1:8444"}, DrainTimeout: time.Second},
+			hostsdk.Validate("stubborn", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				<-release
+				return hostsdk.Allow(), nil
+			}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- host.Run(ctx) }()
@@ -477,7 +473,6 @@ func TestHandlersAreBoundedOverAllSessions(t *testing.T) {
 		m := newMesh(t)
 		m.name("mesh", "10.0.0.1", "10.0.0.2")
 		one, two := m.start("10.0.0.1:8444", dispatcher("d1")), m.start("10.0.0.2:8444", dispatcher("d2"))
-		host := m.host(hostsdk.Options{Dispatchers: []string{"mesh:8444"}, MaxOutstanding: 1})
 		var mu sync.Mutex
 		running, most := 0, 0
 		count := func(by int) {
@@ -486,12 +481,13 @@ func TestHandlersAreBoundedOverAllSessions(t *testing.T) {
 			running += by
 			most = max(most, running)
 		}
-		host.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			count(1)
-			defer count(-1)
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the fake clock
-			return hostsdk.Allow(), nil
-		})
+		host := m.host(hostsdk.Options{Dispatchers: []string{"mesh:8444"}, MaxOutstanding: 1},
+			hostsdk.Validate("slow", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				count(1)
+				defer count(-1)
+				time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the fake clock
+				return hostsdk.Allow(), nil
+			}))
 		m.launch(host)
 		var asked sync.WaitGroup
 		queued := make(chan uint32, 2)
@@ -519,12 +515,12 @@ func TestACallThatFindsNoSlotInTimeIsRefused(t *testing.T) {
 		m := newMesh(t)
 		m.name("mesh", "10.0.0.1", "10.0.0.2")
 		one, two := m.start("10.0.0.1:8444", dispatcher("d1")), m.start("10.0.0.2:8444", dispatcher("d2"))
-		host := m.host(hostsdk.Options{Dispatchers: []string{"mesh:8444"}, MaxOutstanding: 1})
 		release := make(chan struct{})
-		host.Validate("stubborn", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			<-release
-			return hostsdk.Allow(), nil
-		})
+		host := m.host(hostsdk.Options{Dispatchers: []string{"mesh:8444"}, MaxOutstanding: 1},
+			hostsdk.Validate("stubborn", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				<-release
+				return hostsdk.Allow(), nil
+			}))
 		m.launch(host)
 		busy, waiting := accept(t, one), accept(t, two)
 		var asked sync.WaitGroup

@@ -5,17 +5,18 @@
 //		Name:        "imagepolicy",
 //		Dispatchers: []string{"portcullis-hosts.portcullis-system.svc:8444"},
 //		TLS:         hostsdk.TLSFiles("tls.crt", "tls.key", "ca.crt"),
-//	})
+//	}, hostsdk.Validate("imagepolicy.example.com", pinnedImages))
 //	if err != nil {
 //		return err
 //	}
-//	host.Validate("imagepolicy.example.com", func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+//	return host.Run(ctx) // until ctx ends; then it drains
+//
+//	func pinnedImages(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 //		if bytes.Contains(r.RawObject(), []byte(":latest")) {
 //			return hostsdk.Deny("images must be pinned"), nil
 //		}
 //		return hostsdk.Allow(), nil
-//	})
-//	return host.Run(ctx) // until ctx ends; then it drains
+//	}
 //
 // # Verdicts and failures
 //

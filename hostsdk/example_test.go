@@ -27,11 +27,10 @@ func serve() error {
 		Name:        "imagepolicy",
 		Dispatchers: []string{"portcullis-hosts.portcullis-system.svc:8444"},
 		TLS:         hostsdk.TLSFiles("tls.crt", "tls.key", "ca.crt"),
-	})
+	}, hostsdk.Validate("imagepolicy.example.com", pinnedImages))
 	if err != nil {
 		return err
 	}
-	host.Validate("imagepolicy.example.com", pinnedImages)
 	return host.Run(ctx)
 }
 
@@ -89,12 +88,11 @@ func ExampleRequest() {
 func show(hook string, handler hostsdk.Handler) { showIn(context.Background(), hook, handler) }
 
 func showIn(ctx context.Context, hook string, handler hostsdk.Handler) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "example", Logger: quiet()})
+	host, err := hostsdk.New(hostsdk.Options{Name: "example", Logger: quiet()}, hostsdk.Validate(hook, handler))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	host.Validate(hook, handler)
 	session, stop, err := hosttest.Connect(context.WithoutCancel(ctx), host)
 	if err != nil {
 		fmt.Println(err)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 )
 
@@ -23,24 +22,19 @@ const (
 	capabilityChunks = "chunks"
 )
 
-// Host serves hooks. Register them with Validate, Mutate and Initialize, then call Run once. Ready and Status may be called at any
-// time, from any goroutine.
+// Host serves hooks. All methods may be called from any goroutine; call Run once.
 type Host struct {
 	// Set once, by New.
 	options Options
 	budget  *budget
 	caller  *caller
 	board   *board
-
-	mu       sync.Mutex
-	started  bool // hooks are fixed
-	hooks    map[hookID]*hook
-	offers   []*hostv1.HookOffer // in the order of registration
-	problems []error             // with the registrations, returned by Run
+	hooks   map[hookID]*hook
+	offers  []*hostv1.HookOffer // in the order of the hooks
 }
 
-// New returns a host without hooks. It connects to nothing yet.
-func New(o Options) (*Host, error) {
+// New returns a host of the hooks, or an error that names all hooks at fault. It connects to nothing yet.
+func New(o Options, hooks ...Hook) (*Host, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
@@ -48,106 +42,42 @@ func New(o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{
-		options: o,
-		budget:  newBudget(o.MaxOutstanding),
-		caller:  caller,
-		board:   newBoard(o.Logger),
-		hooks:   map[hookID]*hook{},
-	}, nil
-}
-
-// HookOption says more about one hook.
-type HookOption interface{ apply(h *hook) }
-
-type hookOption func(h *hook)
-
-func (f hookOption) apply(h *hook) { f(h) }
-
-// Speculate agrees to calls whose verdicts may be thrown away: the dispatcher may then ask a mutating hook before the
-// hooks in front of it have answered. Only for handlers without side effects.
-func Speculate() HookOption { return hookOption(func(h *hook) { h.speculate = true }) }
-
-// ReadyWhen sets a probe: a new hook gets its first call once the probe has returned nil, for example when caches are
-// filled. The probe has 5 s. Without it a hook is ready as soon as the host is connected.
-func ReadyWhen(probe func(ctx context.Context) error) HookOption {
-	return hookOption(func(h *hook) { h.probe = probe })
-}
-
-// Validate registers the handler of a validating hook, by the name that the hook has in its configuration. A fault
-// of the registration is returned by Run.
-func (h *Host) Validate(name string, handler Handler, options ...HookOption) {
-	h.register(hookID{name, admissionv1.Stage_STAGE_VALIDATE}, handler, options)
-}
-
-// Mutate registers the handler of a mutating hook, by the name that the hook has in its configuration. A fault
-// of the registration is returned by Run.
-func (h *Host) Mutate(name string, handler Handler, options ...HookOption) {
-	h.register(hookID{name, admissionv1.Stage_STAGE_MUTATE}, handler, options)
-}
-
-// Initialize registers the handler of an initializer, by the name that it has in its InitializerConfiguration. The handler is called as a mutating
-// hook's handler, for objects to be created only, while the object is staged: a patch initializes the object, no patch leaves it as it is, and a
-// denial refuses it. Each object is handled by one replica; another takes it over if that one is lost. A fault of the registration is returned by
-// Run.
-func (h *Host) Initialize(name string, handler Handler, options ...HookOption) {
-	h.register(hookID{name, admissionv1.Stage_STAGE_INITIALIZE}, handler, options)
-}
-
-func (h *Host) register(id hookID, handler Handler, options []HookOption) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.refusesLocked(id, handler); err != nil {
-		h.problems = append(h.problems, err)
-		return
+	h := &Host{options: o, budget: newBudget(o.MaxOutstanding), caller: caller, hooks: map[hookID]*hook{}}
+	if err := h.register(hooks); err != nil {
+		return nil, err
 	}
-	registered := &hook{id: id, span: "handle " + id.name, handler: handler, attributes: newHookAttributes(id)}
-	for _, o := range options {
-		o.apply(registered)
-	}
-	h.hooks[id] = registered
-	h.offers = append(h.offers, &hostv1.HookOffer{Name: id.name, Stage: id.stage, Speculate: registered.speculate})
+	h.board = newBoard(o.Logger, h.offers)
+	return h, nil
 }
 
-func (h *Host) refusesLocked(id hookID, handler Handler) error {
-	switch {
-	case h.started:
-		return fmt.Errorf("hostsdk: hook %q was registered after the host had started", id.name)
-	case id.name == "" || valid(id.name) != id.name:
-		return fmt.Errorf("hostsdk: hook name %q is empty or not valid UTF-8", id.name)
-	case handler == nil:
-		return fmt.Errorf("hostsdk: hook %q has no handler", id.name)
-	case h.hooks[id] != nil:
-		return fmt.Errorf("hostsdk: hook %q was registered twice to %s", id.name, stageOf(id.stage))
-	case len(h.hooks) >= MaxHooks:
-		return fmt.Errorf("hostsdk: hook %q is one more than the %d that a host may offer", id.name, MaxHooks)
-	default:
-		return nil
+func (h *Host) register(hooks []Hook) error {
+	switch n := len(hooks); {
+	case n == 0:
+		return errors.New("hostsdk: the host has no hooks: give New some that Validate, Mutate or Initialize make")
+	case n > MaxHooks:
+		return fmt.Errorf("hostsdk: the host has %d hooks: it may offer %d", n, MaxHooks)
 	}
-}
-
-// start fixes the hooks.
-func (h *Host) start() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := errors.Join(h.problems...); err != nil {
-		return err
+	var faults []error
+	for _, x := range hooks {
+		if err := x.check(); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		if h.hooks[x.id] != nil {
+			faults = append(faults, fmt.Errorf("hostsdk: the host has hook %q twice to %s", x.id.name, stageOf(x.id.stage)))
+			continue
+		}
+		registered := x.registered()
+		h.hooks[x.id] = registered
+		h.offers = append(h.offers, &hostv1.HookOffer{Name: x.id.name, Stage: x.id.stage, Speculate: registered.speculate})
 	}
-	if len(h.hooks) == 0 {
-		return errors.New("hostsdk: the host has no hooks: register some with Validate, Mutate or Initialize")
-	}
-	h.started = true
-	h.board.expect(h.offers)
-	return nil
+	return errors.Join(faults...)
 }
 
 // Run serves the hooks on a session to every dispatcher until ctx ends. Then it announces that it drains,
 // finishes the calls in flight within Options.DrainTimeout, and returns nil. Lost and refused sessions are logged and dialled again for as
 // long as ctx lasts. An error means that the host cannot start, or that handlers were cut off.
 func (h *Host) Run(ctx context.Context) error {
-	if err := h.start(); err != nil {
-		return err
-	}
 	if len(h.options.Dispatchers) == 0 {
 		return errors.New("hostsdk: Options.Dispatchers is empty: name the dispatchers, host:port")
 	}
@@ -165,9 +95,6 @@ func (h *Host) Run(ctx context.Context) error {
 // Serve serves the hooks on one session, over a stream that open opens, until the stream ends or, when ctx ends, the
 // session has drained. It is for transports other than gRPC, and for tests; Run does all that a host in production needs.
 func (h *Host) Serve(ctx context.Context, open OpenFunc) error {
-	if err := h.start(); err != nil {
-		return err
-	}
 	var handlers sync.WaitGroup
 	return waitForHandlers(&handlers, h.newSession(h.board, &handlers).serveStream(ctx, open))
 }

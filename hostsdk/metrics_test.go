@@ -27,29 +27,30 @@ func TestCallsAreCountedByHookAndOutcome(t *testing.T) {
 		reader := sdkmetric.NewManualReader()
 		host, err := hostsdk.New(hostsdk.Options{
 			Name: "imagepolicy", MaxOutstanding: 1, Logger: quiet(), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-		})
+		},
+			hostsdk.Validate("denies", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				return hostsdk.Deny("no"), nil
+			}),
+			hostsdk.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				return nil, errors.New("registry is down")
+			}),
+			hostsdk.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { panic("bug") }),
+			hostsdk.Validate("exits", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				runtime.Goexit()
+				return hostsdk.Allow(), nil
+			}),
+			hostsdk.Validate("waits", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}),
+			hostsdk.Validate("starts nothing", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+				return nil, hostsdk.NotStarted("the server is down", nil)
+			}),
+			hostsdk.Mutate("allows", allow),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		host.Validate("denies", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("no"), nil
-		})
-		host.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return nil, errors.New("registry is down")
-		})
-		host.Validate("panics", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { panic("bug") })
-		host.Validate("exits", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			runtime.Goexit()
-			return hostsdk.Allow(), nil
-		})
-		host.Validate("waits", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		host.Validate("starts nothing", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return nil, hostsdk.NotStarted("the server is down", nil)
-		})
-		host.Mutate("allows", allow)
 		d, other := hosttest.Start(t, host), hosttest.Start(t, host)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()

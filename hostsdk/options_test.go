@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
@@ -32,7 +31,7 @@ func TestNewRefusesOptionsThatCannotWork(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := hostsdk.New(tt.options)
+			_, err := hostsdk.New(tt.options, hostsdk.Validate("h", allow))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -42,53 +41,79 @@ func TestNewRefusesOptionsThatCannotWork(t *testing.T) {
 
 func allow(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
 
-// TestRunSaysWhatIsWrongAtOnce: Run returns errors at once that cannot go away while the host runs.
-func TestRunSaysWhatIsWrongAtOnce(t *testing.T) {
-	plain := hostsdk.Options{Name: "a", Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.Plaintext()}
+// TestNewRefusesHooksAtFault: it says so before anything is connected, and names each of them.
+func TestNewRefusesHooksAtFault(t *testing.T) {
+	tooMany := make([]hostsdk.Hook, hostsdk.MaxHooks+1)
+	for i := range tooMany {
+		tooMany[i] = hostsdk.Validate(fmt.Sprint(i), allow)
+	}
 	tests := map[string]struct {
-		options  hostsdk.Options
-		register func(h *hostsdk.Host)
-		want     string
+		hooks []hostsdk.Hook
+		want  []string
 	}{
-		"No hooks.":       {plain, func(*hostsdk.Host) {}, "no hooks"},
-		"No handler.":     {plain, func(h *hostsdk.Host) { h.Validate("h", nil) }, "no handler"},
-		"No name.":        {plain, func(h *hostsdk.Host) { h.Mutate("", allow) }, "is empty"},
-		"Twice the same.": {plain, func(h *hostsdk.Host) { h.Mutate("h", allow); h.Mutate("h", allow) }, "registered twice to mutate"},
-		"Twice the same initializer.": {
-			plain, func(h *hostsdk.Host) { h.Initialize("h", allow); h.Initialize("h", allow) }, "registered twice to initialize",
-		},
-		"Too many.":       {plain, registerTooMany, "1024"},
-		"No dispatchers.": {hostsdk.Options{Name: "a"}, func(h *hostsdk.Host) { h.Mutate("h", allow) }, "Options.Dispatchers is empty"},
-		"No TLS.": {
-			hostsdk.Options{Name: "a", Dispatchers: plain.Dispatchers},
-			func(h *hostsdk.Host) { h.Mutate("h", allow) }, "Options.TLS is not set",
-		},
-		"No certificate.": {
-			hostsdk.Options{Name: "a", Dispatchers: plain.Dispatchers, TLS: hostsdk.TLSFiles("no", "no", "no")},
-			func(h *hostsdk.Host) { h.Mutate("h", allow) }, "client certificate: open no",
-		},
-		"No configuration of TLS.": {
-			hostsdk.Options{Name: "a", Dispatchers: plain.Dispatchers, TLS: hostsdk.TLSConfig(nil)},
-			func(h *hostsdk.Host) { h.Mutate("h", allow) }, "no configuration",
-		},
+		"A host has a hook.":             {nil, []string{"no hooks"}},
+		"A host has at most 1,024.":      {tooMany, []string{"1025 hooks", "1024"}},
+		"A hook has a handler.":          {[]hostsdk.Hook{hostsdk.Validate("h", nil)}, []string{`"h" has no handler`}},
+		"A hook has a name.":             {[]hostsdk.Hook{hostsdk.Mutate("", allow)}, []string{"is empty"}},
+		"A name is text.":                {[]hostsdk.Hook{hostsdk.Mutate("\xff", allow)}, []string{"not valid UTF-8"}},
+		"An option is not nil.":          {[]hostsdk.Hook{hostsdk.Mutate("h", allow, nil)}, []string{`"h" has an option that is nil`}},
+		"A hook is made by a function.":  {[]hostsdk.Hook{{}}, []string{"is empty"}},
+		"A name is once in a stage.":     {[]hostsdk.Hook{hostsdk.Mutate("h", allow), hostsdk.Mutate("h", allow)}, []string{`"h" twice to mutate`}},
+		"That holds for initializers.":   {[]hostsdk.Hook{hostsdk.Initialize("h", allow), hostsdk.Initialize("h", allow)}, []string{`"h" twice to initialize`}},
+		"All hooks at fault are named.":  {[]hostsdk.Hook{hostsdk.Mutate("a", nil), hostsdk.Validate("b", nil)}, []string{`"a"`, `"b"`}},
+		"Sound hooks beside do not help": {[]hostsdk.Hook{hostsdk.Mutate("a", allow), hostsdk.Mutate("b", nil)}, []string{`"b"`}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h, err := hostsdk.New(tt.options)
-			if err != nil {
-				t.Fatal(err)
+			host, err := hostsdk.New(hostsdk.Options{Name: "a"}, tt.hooks...)
+			if err == nil || host != nil {
+				t.Fatalf("host %v, error %v", host, err)
 			}
-			tt.register(h)
-			if err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want %q", err, want)
+				}
 			}
 		})
 	}
 }
 
-func registerTooMany(h *hostsdk.Host) {
-	for i := range hostsdk.MaxHooks + 1 {
-		h.Validate(fmt.Sprint(i), allow)
+// TestAHookMayBeOfSeveralHosts: a Hook is a value, which no host changes.
+func TestAHookMayBeOfSeveralHosts(t *testing.T) {
+	hook := hostsdk.Mutate("h", allow, hostsdk.Speculate())
+	for range 2 {
+		host, err := hostsdk.New(hostsdk.Options{Name: "a", Logger: quiet()}, hook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response := hosttest.Start(t, host).Review(t.Context(), "h", hosttest.Create(pod)); !response.Allowed {
+			t.Errorf("response %v", response)
+		}
+	}
+}
+
+// TestRunSaysWhatIsWrongAtOnce: Run returns errors at once that cannot go away while the host runs.
+func TestRunSaysWhatIsWrongAtOnce(t *testing.T) {
+	dispatchers := []string{"127.0.0.1:1"}
+	tests := map[string]struct {
+		options hostsdk.Options
+		want    string
+	}{
+		"No dispatchers.":          {hostsdk.Options{Name: "a"}, "Options.Dispatchers is empty"},
+		"No TLS.":                  {hostsdk.Options{Name: "a", Dispatchers: dispatchers}, "Options.TLS is not set"},
+		"No certificate.":          {hostsdk.Options{Name: "a", Dispatchers: dispatchers, TLS: hostsdk.TLSFiles("no", "no", "no")}, "client certificate: open no"},
+		"No configuration of TLS.": {hostsdk.Options{Name: "a", Dispatchers: dispatchers, TLS: hostsdk.TLSConfig(nil)}, "no configuration"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, err := hostsdk.New(tt.options, hostsdk.Mutate("h", allow))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
 	}
 }
 
@@ -97,13 +122,14 @@ func TestHelloSaysWhatTheOptionsSay(t *testing.T) {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "n", Instance: "i", Zone: "z", Clusters: []string{"c"}, MaxOutstanding: 7, MaxFrameBytes: 8,
 		Logger: quiet(),
-	})
+	},
+		hostsdk.Mutate("m", allow, hostsdk.Speculate()),
+		hostsdk.Validate("v", allow),
+		hostsdk.Initialize("m", allow),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Mutate("m", allow, hostsdk.Speculate())
-	h.Validate("v", allow)
-	h.Initialize("m", allow)
 	hello := hosttest.Start(t, h).Hello()
 	if hello.GetHost() != "n" || hello.GetInstance() != "i" || hello.GetZone() != "z" || hello.GetClusters()[0] != "c" {
 		t.Errorf("hello %v", hello)
@@ -122,36 +148,20 @@ func TestHelloSaysWhatTheOptionsSay(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	h, err := hostsdk.New(hostsdk.Options{Name: "n"})
+	h, err := hostsdk.New(hostsdk.Options{Name: "n"}, hostsdk.Validate("v", allow))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Validate("v", allow)
 	hello := hosttest.Start(t, h).Hello()
 	if hello.GetInstance() == "" || hello.GetMaxOutstanding() != hostsdk.DefaultMaxOutstanding ||
 		hello.GetMaxFrameBytes() != hostsdk.DefaultMaxFrameBytes || hello.GetProtocolMin() != 1 || hello.GetProtocolMax() != 1 {
 		t.Errorf("hello %v", hello)
 	}
-	other, err := hostsdk.New(hostsdk.Options{Name: "n"})
+	other, err := hostsdk.New(hostsdk.Options{Name: "n"}, hostsdk.Validate("v", allow))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Validate("v", allow)
 	if again := hosttest.Start(t, other).Hello(); again.GetInstance() == hello.GetInstance() {
 		t.Error("two processes have the same instance")
-	}
-}
-
-// TestHooksAreFixedOnceTheHostRuns: an offer cannot be made later.
-func TestHooksAreFixedOnceTheHostRuns(t *testing.T) {
-	h, err := hostsdk.New(hostsdk.Options{Name: "n", DrainTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Validate("v", allow)
-	hosttest.Start(t, h)
-	h.Validate("late", allow)
-	if err := h.Serve(t.Context(), hosttest.Pipe().Open); err == nil || !strings.Contains(err.Error(), "after the host had started") {
-		t.Errorf("error %v", err)
 	}
 }

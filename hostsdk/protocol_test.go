@@ -130,17 +130,18 @@ func (s *stage) enter(d *datadriven.TestData, step *vectorStep) {
 		d.ScanArgs(s.t, "drain-timeout", &text)
 		options.DrainTimeout, _ = time.ParseDuration(text)
 	}
-	host, err := hostsdk.New(options)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var hooks []hostsdk.Hook
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "hooks" {
 			step.Hooks = arg.Vals
 			for _, name := range arg.Vals {
-				s.register(host, name)
+				hooks = append(hooks, s.hook(name))
 			}
 		}
+	}
+	host, err := hostsdk.New(options, hooks...)
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	step.MaxOutstanding, step.DrainTimeoutMs = options.MaxOutstanding, options.DrainTimeout.Milliseconds()
 	ctx, stop := context.WithCancel(s.t.Context())
@@ -182,19 +183,19 @@ func (s *stage) chunks(d *datadriven.TestData, step *vectorStep) {
 	}
 }
 
-// register adds a hook that a transcript asks, named after its behaviour.
-func (s *stage) register(host *hostsdk.Host, name string) {
+// hook is a hook that a transcript asks, named after its behaviour.
+func (s *stage) hook(name string) hostsdk.Hook {
 	switch handler := s.handler(name); name {
 	case "patch":
-		host.Mutate(name, handler)
+		return hostsdk.Mutate(name, handler)
 	case "initialize":
-		host.Initialize(name, handler)
+		return hostsdk.Initialize(name, handler)
 	case "unready":
-		host.Validate(name, handler, hostsdk.ReadyWhen(func(context.Context) error {
+		return hostsdk.Validate(name, handler, hostsdk.ReadyWhen(func(context.Context) error {
 			return hostsdk.NewError("cache is empty", nil)
 		}))
 	default:
-		host.Validate(name, handler)
+		return hostsdk.Validate(name, handler)
 	}
 }
 

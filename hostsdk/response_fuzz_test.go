@@ -32,13 +32,14 @@ func FuzzResponses(f *testing.F) {
 	var answer *hostsdk.Response
 	var failure error
 	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return answer, failure }
-	host, err := hostsdk.New(hostsdk.Options{Name: "fuzz", Logger: quiet()})
+	host, err := hostsdk.New(hostsdk.Options{Name: "fuzz", Logger: quiet()},
+		hostsdk.Validate("validate", handler),
+		hostsdk.Mutate("mutate", handler),
+		hostsdk.Initialize("initialize", handler),
+	)
 	if err != nil {
 		f.Fatal(err)
 	}
-	host.Validate("validate", handler)
-	host.Mutate("mutate", handler)
-	host.Initialize("initialize", handler)
 	d := hosttest.Start(f, host)
 
 	f.Fuzz(func(t *testing.T, way uint8, message string, code int32, reason, text string, causes, warnings, audit, times int) {

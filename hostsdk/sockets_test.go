@@ -82,11 +82,10 @@ func (s *site) run(tls hostsdk.TLS) {
 			s.mu.Unlock()
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		},
-	})
+	}, hostsdk.Validate("allow", allow))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	host.Validate("allow", allow)
 	(&mesh{t: s.t}).launch(host)
 }
 
@@ -220,11 +219,10 @@ func TestTLSFilesThatAreNoCertificates(t *testing.T) {
 	}
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: "h", Dispatchers: []string{"127.0.0.1:1"}, TLS: hostsdk.TLSFiles(s.path("tls.crt"), s.path("tls.key"), s.path("ca.crt")),
-	})
+	}, hostsdk.Validate("allow", allow))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("allow", allow)
 	if err := host.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no certificate in PEM") {
 		t.Errorf("error %v", err)
 	}
@@ -238,11 +236,10 @@ func TestReviewsUpToTheAnnouncedSizeAreTaken(t *testing.T) {
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: "h", Dispatchers: []string{l.Addr}, TLS: hostsdk.Plaintext(), MaxFrameBytes: limit,
 		Logger: quiet(),
-	})
+	}, hostsdk.Validate("allow", allow))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("allow", allow)
 	(&mesh{t: t}).launch(host)
 	s := accept(t, l)
 	works(t, s)
@@ -261,18 +258,19 @@ func TestReviewsUpToTheAnnouncedSizeAreTaken(t *testing.T) {
 // TestALargeReviewHoldsNothingUp: a ping that is sent while a review of 6 MB is on its way is answered before it.
 func TestALargeReviewHoldsNothingUp(t *testing.T) {
 	l := hosttest.Listen(t, hosttest.ListenOptions{})
+	size := make(chan int, 1)
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: "h", Dispatchers: []string{l.Addr}, TLS: hostsdk.Plaintext(), Logger: quiet(),
-	})
+	},
+		hostsdk.Validate("allow", allow),
+		hostsdk.Validate("measure", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+			size <- len(r.RawObject())
+			return hostsdk.Allow(), nil
+		}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("allow", allow)
-	size := make(chan int, 1)
-	host.Validate("measure", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-		size <- len(r.RawObject())
-		return hostsdk.Allow(), nil
-	})
 	(&mesh{t: t}).launch(host)
 	s := accept(t, l)
 	large := hosttest.Create(pod)

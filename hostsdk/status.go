@@ -52,28 +52,20 @@ type board struct {
 	ready  chan struct{} // closed once every expected hook was in rotation
 
 	mu       sync.Mutex
-	waiting  map[hookID]bool // for the rotation; nil before expect, empty once ready is closed
+	waiting  map[hookID]bool // for the rotation; empty once ready is closed
 	sessions map[*session]*SessionStatus
 	logged   []HookStatus // the state of each hook that was logged last, of any session
 }
 
 var _ listener = (*board)(nil)
 
-func newBoard(logger *slog.Logger) *board {
-	return &board{logger: logger, ready: make(chan struct{}), sessions: map[*session]*SessionStatus{}}
-}
-
-// expect sets the hooks that make the host ready. Only the first call counts.
-func (b *board) expect(offers []*hostv1.HookOffer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.waiting != nil {
-		return
-	}
-	b.waiting = map[hookID]bool{}
+// newBoard returns a board that is ready once all offers are in rotation.
+func newBoard(logger *slog.Logger, offers []*hostv1.HookOffer) *board {
+	b := &board{logger: logger, ready: make(chan struct{}), waiting: map[hookID]bool{}, sessions: map[*session]*SessionStatus{}}
 	for _, o := range offers {
 		b.waiting[hookID{o.GetName(), o.GetStage()}] = true
 	}
+	return b
 }
 
 func (b *board) welcomed(s *session, w *hostv1.Welcome) {

@@ -18,10 +18,6 @@ import (
 func TestNoHandlerWaitsForAnother(t *testing.T) {
 	const reviews, hooks = 8, 16
 	synctest.Test(t, func(t *testing.T) {
-		host, err := hostsdk.New(hostsdk.Options{Name: "workers", MaxOutstanding: reviews * hooks, Logger: quiet()})
-		if err != nil {
-			t.Fatal(err)
-		}
 		var all sync.WaitGroup
 		handler := func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 			all.Done()
@@ -31,8 +27,11 @@ func TestNoHandlerWaitsForAnother(t *testing.T) {
 			}
 			return hostsdk.Allow(), nil
 		}
-		host.Validate("waits", handler)
-		host.Validate("ends", handler)
+		host, err := hostsdk.New(hostsdk.Options{Name: "workers", MaxOutstanding: reviews * hooks, Logger: quiet()},
+			hostsdk.Validate("waits", handler), hostsdk.Validate("ends", handler))
+		if err != nil {
+			t.Fatal(err)
+		}
 		d := hosttest.Start(t, host)
 		calls := make([]*hostv1.HookCall, hooks)
 		for i := range calls {

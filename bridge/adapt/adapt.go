@@ -3,7 +3,7 @@
 // an API server would send, and its answer has the meaning that it has when the mesh calls a webhook itself: package jsonreview has
 // the rules for both.
 //
-//	host.Mutate("labels.example.com", adapt.Handler(&webhook.Admission{Handler: labeller}, adapt.Options{}))
+//	hostsdk.Mutate("labels.example.com", adapt.Handler(&webhook.Admission{Handler: labeller}, adapt.Options{}))
 //
 // Objects are sent as the bytes that came. Each call has a uid of its own, since that is all by which a webhook can tell two calls
 // of one review apart. The package is light: it needs the types of admission.k8s.io, and neither controller-runtime nor client-go.

@@ -68,11 +68,10 @@ func (o *observer) outcomes() string {
 // serve starts a host with one validating hook "h".
 func serve(t *testing.T, handler hostsdk.Handler) *hosttest.Dispatcher {
 	t.Helper()
-	host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)})
+	host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)}, hostsdk.Validate("h", handler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("h", handler)
 	return hosttest.Start(t, host)
 }
 

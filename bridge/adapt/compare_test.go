@@ -118,14 +118,11 @@ func quietServer(t testing.TB, h http.Handler, listener net.Listener) *httptest.
 // host has a hook for each road.
 func (x *comparison) host(t testing.TB, stage admissionv1.Stage, version string, addresses map[string]string) *hosttest.Dispatcher {
 	t.Helper()
-	host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	register := host.Validate
+	hookOf := hostsdk.Validate
 	if stage == admissionv1.Stage_STAGE_MUTATE {
-		register = host.Mutate
+		hookOf = hostsdk.Mutate
 	}
+	var hooks []hostsdk.Hook
 	o := adapt.Options{ReviewVersions: []string{version}, RetryInterval: 1, Path: "/hook"}
 	for road, address := range addresses {
 		at, err := remote.ParseAddress(address)
@@ -137,9 +134,13 @@ func (x *comparison) host(t testing.TB, stage admissionv1.Stage, version string,
 			t.Fatal(err)
 		}
 		t.Cleanup(w.CloseIdleConnections)
-		register(road, adapt.Forward(w, &at.URL, o))
+		hooks = append(hooks, hookOf(road, adapt.Forward(w, &at.URL, o)))
 	}
-	register("process", adapt.Handler(x, o))
+	hooks = append(hooks, hookOf("process", adapt.Handler(x, o)))
+	host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)}, hooks...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return hosttest.Start(t, host)
 }
 

@@ -16,13 +16,10 @@ import (
 // newHost is the host with its hooks. Options say where they are served.
 func newHost(o hostsdk.Options) (*hostsdk.Host, error) {
 	o.Name = "imagepolicy"
-	host, err := hostsdk.New(o)
-	if err != nil {
-		return nil, err
-	}
-	host.Validate("imagepolicy.example.com", kube.Validate(byDigest))
-	host.Mutate("team-label.example.com", kube.Mutate(teamLabel), hostsdk.Speculate())
-	return host, nil
+	return hostsdk.New(o,
+		hostsdk.Validate("imagepolicy.example.com", kube.Validate(byDigest)),
+		hostsdk.Mutate("team-label.example.com", kube.Mutate(teamLabel), hostsdk.Speculate()),
+	)
 }
 
 // byDigest denies a Pod with an image that is not named by digest.

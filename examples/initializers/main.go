@@ -54,13 +54,10 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 
 // newHost has the initializers of mesh.yaml.
 func newHost(o hostsdk.Options) (*hostsdk.Host, error) {
-	host, err := hostsdk.New(o)
-	if err != nil {
-		return nil, err
-	}
-	host.Initialize("sidecar.example.com", kube.Initialize(addProxy))
-	host.Initialize("podimage.example.com", kube.Initialize(pullAlways))
-	return host, nil
+	return hostsdk.New(o,
+		hostsdk.Initialize("sidecar.example.com", kube.Initialize(addProxy)),
+		hostsdk.Initialize("podimage.example.com", kube.Initialize(pullAlways)),
+	)
 }
 
 const proxyName, proxyImage = "proxy", "registry.example.com/proxy:1"

@@ -31,19 +31,25 @@ const deployment = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": 
 // newHost makes the host of an author's program: its hooks, apart from the addresses of dispatchers.
 func newHost(t *testing.T) *hostsdk.Host {
 	t.Helper()
-	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
+	return hostOf(t,
+		hostsdk.Validate("deny", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("no"), nil
+		}),
+		hostsdk.Validate("wait", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}),
+		hostsdk.Validate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }),
+		hostsdk.Mutate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }),
+	)
+}
+
+func hostOf(t *testing.T, hooks ...hostsdk.Hook) *hostsdk.Host {
+	t.Helper()
+	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)}, hooks...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("deny", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Deny("no"), nil
-	})
-	host.Validate("wait", func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	host.Validate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	host.Mutate("both", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
 	return host
 }
 
@@ -94,11 +100,8 @@ func TestTheContextOfAQuestionIsTheCalls(t *testing.T) {
 }
 
 func TestAHostThatCannotServeIsAnError(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "no hooks"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := hosttest.Connect(t.Context(), host); err == nil || !strings.Contains(err.Error(), "no hooks") {
+	cannot := play(func(hostsdk.Stream) error { return errors.New("no cache") })
+	if _, _, err := hosttest.Connect(t.Context(), cannot); err == nil || !strings.Contains(err.Error(), "no cache") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -272,17 +275,12 @@ func TestRequestsSayWhatObjectsSayOfThemselves(t *testing.T) {
 
 // TestFaultsOfATableAreFound: each field of expect can fail.
 func TestFaultsOfATableAreFound(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	host.Mutate("m", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	d := hosttest.Start(t, hostOf(t, hostsdk.Mutate("m", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		if r.Username() == "mallory" {
 			return hostsdk.Deny("no entry").WithCode(422).WithReason("Invalid").WithCause("f", "m"), nil
 		}
 		return hostsdk.Patch([]byte(`[{"op":"add","path":"/a","value":9007199254740993}]`)).WithWarnings("w").WithAudit("k", "v"), nil
-	})
-	d := hosttest.Start(t, host)
+	})))
 	for table, want := range map[string]int{
 		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": false, "code": 422, "message": "entry"}}`:                                 0,
 		`{"user": {"name": "mallory"}, "object": {}, "expect": {"allowed": true, "code": 403, "message": "exit"}}`:                                   3,
@@ -330,14 +328,14 @@ func TestPatchesAreApplied(t *testing.T) {
 
 // TestAPatchThatDoesNotFitIsAnError, and so is a failure.
 func TestAPatchThatDoesNotFitIsAnError(t *testing.T) {
-	host := newHost(t)
-	host.Mutate("misfit", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Patch([]byte(`[{"op":"remove","path":"/none"}]`)), nil
-	})
-	host.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return nil, hostsdk.NewError("down", nil)
-	})
-	d := hosttest.Start(t, host)
+	d := hosttest.Start(t, hostOf(t,
+		hostsdk.Mutate("misfit", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Patch([]byte(`[{"op":"remove","path":"/none"}]`)), nil
+		}),
+		hostsdk.Validate("fails", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return nil, hostsdk.NewError("down", nil)
+		}),
+	))
 	for hook, want := range map[string]string{"misfit": "/none", "fails": "down"} {
 		if v, err := d.Session.Review(t.Context(), hook, hosttest.Create(deployment)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v", hook, v, err)
@@ -346,13 +344,9 @@ func TestAPatchThatDoesNotFitIsAnError(t *testing.T) {
 }
 
 func TestCases(t *testing.T) {
-	host, err := hostsdk.New(hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	host.Validate("h", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	host := hostOf(t, hostsdk.Validate("h", func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
 		return hostsdk.Deny(r.Operation() + r.Username() + r.Namespace()), nil
-	})
+	}))
 	file := filepath.Join(t.TempDir(), "cases.json")
 	if err := os.WriteFile(file, []byte(`[
 		{"name": "creates", "user": {"name": "jane"}, "namespace": "x", "object": {}, "expect": {"allowed": false, "message": "CREATEjanex"}},

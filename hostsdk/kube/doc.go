@@ -1,11 +1,12 @@
 // Package kube gives handlers Kubernetes types: an object is decoded into a type of k8s.io/api, or of the author's own,
 // and the changes of a mutating handler become a patch.
 //
-//	host.Mutate("team-label.example.com", kube.Mutate(
-//		func(ctx context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
-//			metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", teamOf(r.Namespace()))
-//			return hostsdk.Allow(), nil
-//		}))
+//	hostsdk.Mutate("team-label.example.com", kube.Mutate(teamLabel))
+//
+//	func teamLabel(ctx context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+//		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", teamOf(r.Namespace()))
+//		return hostsdk.Allow(), nil
+//	}
 //
 // An initializer returns the object as it should be created, see [Initialize].
 //

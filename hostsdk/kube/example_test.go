@@ -15,16 +15,15 @@ import (
 // A mutating handler changes the object in place. The fields that the host's types have never heard of ("shinyNew" here)
 // are not touched.
 func ExampleMutate() {
-	host, err := hostsdk.New(hostsdk.Options{Name: "labels"})
+	teamLabel := func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "team-of-"+r.Namespace())
+		return hostsdk.Allow(), nil
+	}
+	host, err := hostsdk.New(hostsdk.Options{Name: "labels"}, hostsdk.Mutate("team-label.example.com", kube.Mutate(teamLabel)))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	host.Mutate("team-label.example.com", kube.Mutate(
-		func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", "team-of-"+r.Namespace())
-			return hostsdk.Allow(), nil
-		}))
 
 	ask(host, "team-label.example.com", `{"kind": "Pod", "metadata": {"namespace": "shop"}, "spec": {"shinyNew": 1}}`)
 	// Output: allowed: [{"op":"add","path":"/metadata/labels","value":{"team":"team-of-shop"}}]
@@ -32,19 +31,18 @@ func ExampleMutate() {
 
 // An initializer returns the object as it should be created, or refuses it. It is called for objects to be created only.
 func ExampleInitialize() {
-	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar"})
+	addProxy := func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
+		if pod.Spec.HostNetwork {
+			return nil, hostsdk.Denied("the sidecar has no place in the network of the node")
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:1"})
+		return pod, nil
+	}
+	host, err := hostsdk.New(hostsdk.Options{Name: "sidecar"}, hostsdk.Initialize("sidecar.example.com", kube.Initialize(addProxy)))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	host.Initialize("sidecar.example.com", kube.Initialize(
-		func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.Pod, error) {
-			if pod.Spec.HostNetwork {
-				return nil, hostsdk.Denied("the sidecar has no place in the network of the node")
-			}
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:1"})
-			return pod, nil
-		}))
 
 	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"containers": [{"name": "a", "image": "a"}], "shinyNew": 1}}`)
 	ask(host, "sidecar.example.com", `{"kind": "Pod", "spec": {"hostNetwork": true}}`)
@@ -55,18 +53,17 @@ func ExampleInitialize() {
 
 // A validating handler reads the object.
 func ExampleValidate() {
-	host, err := hostsdk.New(hostsdk.Options{Name: "privileges"})
+	noHostNetwork := func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		if pod != nil && pod.Spec.HostNetwork {
+			return hostsdk.Deny("hostNetwork is not allowed here").WithCause("spec.hostNetwork", "must be false"), nil
+		}
+		return hostsdk.Allow(), nil
+	}
+	host, err := hostsdk.New(hostsdk.Options{Name: "privileges"}, hostsdk.Validate("host-network.example.com", kube.Validate(noHostNetwork)))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	host.Validate("host-network.example.com", kube.Validate(
-		func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
-			if pod != nil && pod.Spec.HostNetwork {
-				return hostsdk.Deny("hostNetwork is not allowed here").WithCause("spec.hostNetwork", "must be false"), nil
-			}
-			return hostsdk.Allow(), nil
-		}))
 
 	ask(host, "host-network.example.com", `{"kind": "Pod", "spec": {"hostNetwork": true}}`)
 	// Output: denied: hostNetwork is not allowed here

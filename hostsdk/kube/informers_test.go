@@ -28,27 +28,26 @@ func TestAHostBesideInformers(t *testing.T) {
 	t.Cleanup(stop)
 	factory.WaitForCacheSync(ctx.Done())
 
-	host, err := hostsdk.New(hostsdk.Options{Name: "labels"})
-	if err != nil {
-		t.Fatal(err)
+	teamLabel := func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
+		namespace, err := lister.Get(r.Namespace())
+		if err != nil {
+			return nil, hostsdk.NewError("the namespace is not in the cache", err)
+		}
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", namespace.Labels["team"])
+		return hostsdk.Allow(), nil
 	}
-	host.Mutate("team-label.example.com", kube.Mutate(
-		func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
-			namespace, err := lister.Get(r.Namespace())
-			if err != nil {
-				return nil, hostsdk.NewError("the namespace is not in the cache", err)
-			}
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, "team", namespace.Labels["team"])
-			return hostsdk.Allow(), nil
-		}), hostsdk.ReadyWhen(func(context.Context) error {
+	filled := func(context.Context) error {
 		if !synced() {
 			return hostsdk.NewError("the cache of namespaces is not filled", nil)
 		}
 		return nil
-	}))
-	d := hosttest.Start(t, host)
-
+	}
 	const hook = "team-label.example.com"
+	host, err := hostsdk.New(hostsdk.Options{Name: "labels"}, hostsdk.Mutate(hook, kube.Mutate(teamLabel), hostsdk.ReadyWhen(filled)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := hosttest.Start(t, host)
 	if result, err := d.Probe(ctx, hook); err != nil || !result.GetReady() {
 		t.Errorf("a filled cache: %v, %v", result, err)
 	}

@@ -45,19 +45,19 @@ func (e *ear) heard() []string {
 func TestTheAuditLogSaysWhichHookChangedWhatAndTheClientHearsEachHook(t *testing.T) {
 	const loud, quiet = "loud.example.com", "quiet.example.com"
 	r := newRoad(t, kube.Mutating("voices", onPods(loud), onPods(quiet)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(loud, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+	r.host(t,
+		hostsdk.Mutate(loud, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			var all []string
 			for i := range 40 {
 				all = append(all, fmt.Sprintf("%02d %s", i, strings.Repeat("loud ", 100)))
 			}
 			return hostsdk.Allow().WithWarnings(all...), nil
-		})
-		h.Mutate(quiet, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		}),
+		hostsdk.Mutate(quiet, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			patch := `[{"op":"add","path":"/metadata/annotations","value":{"token":"hunter2"}}]`
 			return hostsdk.Patch([]byte(patch)).WithWarnings("a quiet word").WithAudit("why", "because"), nil
-		})
-	})
+		}),
+	)
 	r.mutate(t)
 	var e ear
 	config := cluster.Config()
@@ -97,9 +97,7 @@ func TestTheAuditLogSaysWhereTheTimeOfASlowReviewWent(t *testing.T) {
 	citest.Gate(t, "covers slow reviews in the audit log: a second")
 	const hook = "slow.example.com"
 	r := newRoadWith(t, mesh.Options{Args: []string{"--slow=1ns", "--log-format=json"}}, kube.Validating("delays", onPods(hook)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	})
+	r.host(t, hostsdk.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 	r.validate(t)
 
 	if _, err := cluster.Client().CoreV1().Pods(r.namespace).Create(t.Context(), kube.Pod(r.namespace, "pod"), metav1.CreateOptions{}); err != nil {

@@ -82,14 +82,12 @@ func TestOneLineOpensAClusterWhileTheMeshKeepsItsEntries(t *testing.T) {
 	m := newMesh(t, mesh.Options{Args: []string{"--operator=operator"}, Documents: append(hooks, clusterDocument(t))})
 	r = newRoadOn(t, m, m.Serve(t))
 	operator := newOperator(t, m, r.dispatcher)
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries serve the whole cluster
-				return hostsdk.Deny("not today"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
+			return hostsdk.Deny("not today"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	address := mesh.Balance(t, mesh.BridgePort, r.dispatcher)
 	r.Configure(t, "initial", append(hooks, r.keptClusterAs(t, "https://"+address.Address, name))...)
 	refused := func(code int32) func() error {
@@ -180,11 +178,9 @@ func TestABreakGlassShowsInTheAuditLogAndEndsByItself(t *testing.T) {
 	if _, err := operator.run(t, "apply", "-f", file); err != nil {
 		t.Fatal(err)
 	}
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("not today"), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("not today"), nil
+	}))
 	r.validate(t)
 	var e ear
 	config := cluster.Config()

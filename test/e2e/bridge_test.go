@@ -108,11 +108,9 @@ func TestABridgeJudgesBehindASlowLinkThatIsCutAndRestored(t *testing.T) {
 	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{tierLabel: "strict"}}
 	m := newMesh(t, mesh.Options{Addresses: []string{far.Address()}, Documents: []string{bridged}}, kube.Validating("denier", hook))
 	r := newRoadOn(t, m, m.ServeIn(t, far))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("not in " + denier), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("not in " + denier), nil
+	}))
 	r.startBridge(t)
 	entry := r.entry("validate", nil)
 	entry.Timeout = bridgeTimeout
@@ -163,14 +161,12 @@ func TestABridgeCallsConversionWebhooksForADispatcherElsewhere(t *testing.T) {
 	}
 	m := newMesh(t, mesh.Options{Addresses: []string{far.Address()}, Documents: []string{bridged}}, inVersion(kube.Mutating("widgets", onWidgets), "v1"))
 	r := newRoadOn(t, m, m.ServeIn(t, far))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if !strings.Contains(string(q.RawObject()), `"size"`) {
-				return hostsdk.Deny("no size in " + string(q.RawObject())), nil
-			}
-			return hostsdk.Patch([]byte(`[{"op":"replace","path":"/spec/size","value":2}]`)), nil
-		})
-	})
+	r.host(t, hostsdk.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if !strings.Contains(string(q.RawObject()), `"size"`) {
+			return hostsdk.Deny("no size in " + string(q.RawObject())), nil
+		}
+		return hostsdk.Patch([]byte(`[{"op":"replace","path":"/spec/size","value":2}]`)), nil
+	}))
 	r.startBridge(t)
 	r.mutateAll(t, group, widgets)
 
@@ -220,16 +216,14 @@ func newBridgedPair(t *testing.T, far *netns.Namespace) *bridgedPair {
 		p.dispatchers[1] = p.Serve(t)
 	}
 	for i, d := range p.dispatchers {
-		p.HostOn(t, d, hostName, func(h *hostsdk.Host) {
-			h.Validate(watching, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-				p.judged[i].Add(1)
-				if i == 1 && p.holding.Load() {
-					p.held.Add(1)
-					<-p.release
-				}
-				return p.judge(ctx, q)
-			})
-		})
+		p.HostOn(t, d, hostName, hostsdk.Validate(watching, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+			p.judged[i].Add(1)
+			if i == 1 && p.holding.Load() {
+				p.held.Add(1)
+				<-p.release
+			}
+			return p.judge(ctx, q)
+		}))
 	}
 	p.startBridgeWith(t, nil, "--dispatcher="+p.dispatchers[1].Hosts)
 	p.validate(t)

@@ -32,17 +32,16 @@ func TestHooksThatHangAndFailOpenDoNotRefuseTogether(t *testing.T) {
 	}
 	const last = "last.example.com"
 	r := newRoad(t, kube.Mutating("hooks", append(hooks, onPods(last))...))
-	r.host(t, func(h *hostsdk.Host) {
-		for _, hook := range hooks {
-			h.Mutate(hook.Name, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			})
-		}
-		h.Mutate(last, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"last":"yes"}}]`)), nil
-		})
-	})
+	served := []hostsdk.Hook{hostsdk.Mutate(last, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"last":"yes"}}]`)), nil
+	})}
+	for _, hook := range hooks {
+		served = append(served, hostsdk.Mutate(hook.Name, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}))
+	}
+	r.host(t, served...)
 	entry := r.entry("mutate", []admissionregistrationv1.OperationType{admissionregistrationv1.Create})
 	entry.Timeout = 6 * time.Second
 	cluster.InstallMutating(t, kube.Mutating(r.name, entry))

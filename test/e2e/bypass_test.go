@@ -36,7 +36,7 @@ func TestABypassHoldsWhileTheMeshIsDeadAndOneLineOpensTheRest(t *testing.T) {
 	deny := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 		return hostsdk.Deny("not today"), nil
 	}
-	r.host(t, func(h *hostsdk.Host) { h.Validate(denier, deny); h.Mutate(denier, deny) })
+	r.host(t, hostsdk.Validate(denier, deny), hostsdk.Mutate(denier, deny))
 	r.applyEntries(t)
 
 	create := func(namespace, user string, groups ...string) error {

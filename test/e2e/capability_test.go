@@ -152,19 +152,19 @@ func (m *managed) options(t *testing.T, args ...string) mesh.Options {
 // serveHooks runs the host of the hooks.
 func (m *managed) serveHooks(t *testing.T) {
 	t.Helper()
-	m.Host(t, hostName, func(h *hostsdk.Host) {
-		h.Mutate(managedMark, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	m.Host(t, hostName,
+		hostsdk.Mutate(managedMark, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			pod.set("marked", "yes")
 			return hostsdk.Allow(), nil
-		}))
-		h.Validate(managedJudge, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		})),
+		hostsdk.Validate(managedJudge, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			m.seen.Store(pod.Name, true)
 			if pod.Spec.Containers[0].Image == "bad" {
 				return hostsdk.Deny("bad image").WithCode(http.StatusConflict), nil
 			}
 			return hostsdk.Allow(), nil
-		}))
-	})
+		})),
+	)
 }
 
 // newCapability makes one with the command.

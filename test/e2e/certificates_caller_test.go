@@ -32,15 +32,13 @@ func newCallerRoad(t *testing.T) *callerRoad {
 	r.road = newRoadWith(t, mesh.Options{Args: []string{"--log-level=debug"}}, kube.Validating("rotated", hook))
 	hook.NamespaceSelector = kube.InNamespace(r.road.namespace)
 	r.Configure(t, "initial", append(documents(t, kube.Validating("rotated", hook)), clusterDocument(t))...)
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			r.seen.Store(q.Name(), true)
-			if gate := r.gate.Load(); gate != nil {
-				<-*gate
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		r.seen.Store(q.Name(), true)
+		if gate := r.gate.Load(); gate != nil {
+			<-*gate
+		}
+		return hostsdk.Allow(), nil
+	}))
 	listener, err := cluster.AlternateListener()
 	if err != nil {
 		t.Fatal(err)

@@ -71,14 +71,12 @@ func TestTheChartHasDispatchersKeepTheEntriesOfItsCluster(t *testing.T) {
 	hooks := documents(t, kube.Validating("denier", onPods(rotatedHook)))
 	m := newMesh(t, mesh.Options{Documents: append(hooks, clusterDocument(t))})
 	r = newRoadOn(t, m, m.Serve(t))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries serve the whole cluster
-				return hostsdk.Deny("not today"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
+			return hostsdk.Deny("not today"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	release := strings.ToLower("kept-" + rand.Text())
 	namespace, account, document := cluster.Namespace(t, nil), "", ""
 	for _, o := range newChart(t, "portcullis").render(t, namespace, "fullnameOverride="+release, "cluster.name="+clusterName,

@@ -268,14 +268,13 @@ func (r *keptRoad) runHost(t *testing.T) {
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: hostName, Dispatchers: []string{r.dispatchers[0].Hosts, r.dispatchers[1].Hosts}, Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSFiles(r.path(hostSecret, keep.CertKey), r.path(hostSecret, keep.KeyKey), r.path(hostSecret, keep.BundleKey)),
-	})
+	}, hostsdk.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		r.seen.Store(q.Name(), true)
+		return hostsdk.Allow(), nil
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate(rotatedHook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-		r.seen.Store(q.Name(), true)
-		return hostsdk.Allow(), nil
-	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- host.Run(ctx) }()

@@ -39,9 +39,7 @@ func TestCheckLooksAtTheMeshAndAtTheClusterThatCallsIt(t *testing.T) {
 	if code != 1 || !strings.Contains(out, missing) || !strings.Contains(out, bundle) || !strings.Contains(out, " of cluster "+clusterName+"\n") {
 		t.Errorf("without a host: exit code %d\n%s", code, out)
 	}
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	})
+	r.host(t, hostsdk.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 	eventually(t, "nothing is wrong", func() error {
 		if code, out := check(); code != 0 || !strings.Contains(out, "every hook in force has a host") {
 			return fmt.Errorf("exit code %d\n%s", code, out)

@@ -171,11 +171,9 @@ func TestCustomResourcesAreConfiguration(t *testing.T) {
 	if o := c.get(t, "policies"); o.Source != "customresources" || !strings.HasPrefix(o.Origin, "validatinghookconfigurations.portcullis.dev/policies") {
 		t.Errorf("%+v comes from elsewhere", o)
 	}
-	c.host(t, func(h *hostsdk.Host) {
-		h.Validate(policyHook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("no Pods today"), nil
-		})
-	})
+	c.host(t, hostsdk.Validate(policyHook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("no Pods today"), nil
+	}))
 	eventually(t, "the host denies Pods", func() error {
 		if err := c.createDry(t.Context()); statusCode(err) != http.StatusForbidden || !strings.Contains(err.Error(), "no Pods today") {
 			return fmt.Errorf("a Pod was created, or refused for another reason: %w", err)
@@ -221,9 +219,7 @@ func TestStatusesSayWhatIsInForce(t *testing.T) {
 	c.await(t, hooks, "Served", "False", policyHook)
 	c.await(t, route, "Served", "False", policyHook)
 	c.await(t, bad, "Accepted", "False", "spec.namespaces.static[Not-A-Name]")
-	c.host(t, func(h *hostsdk.Host) {
-		h.Validate(policyHook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	})
+	c.host(t, hostsdk.Validate(policyHook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 	c.await(t, hooks, "Served", "True", "1 host")
 	c.await(t, route, "Served", "True", "1 host")
 	c.apply(t, inOurGroup(t, kube.Validating("policies", onNothing(policyHook))))

@@ -37,12 +37,12 @@ const (
 func newEdgesRoad(t *testing.T) (*road, *mesh.Caller) {
 	t.Helper()
 	r := newRoad(t, kube.Mutating("mark", onPods(markHook)), kube.Validating("judge", onPods(judgeHook)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(markHook, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	r.host(t,
+		hostsdk.Mutate(markHook, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			pod.set("marked", "yes")
 			return hostsdk.Allow().WithWarnings("it is marked"), nil
-		}))
-		h.Validate(judgeHook, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		})),
+		hostsdk.Validate(judgeHook, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			switch {
 			case pod.Spec.Containers[0].Image == "bad":
 				return hostsdk.Deny("bad image").WithCode(http.StatusConflict).WithReason("Conflict"), nil
@@ -50,8 +50,8 @@ func newEdgesRoad(t *testing.T) (*road, *mesh.Caller) {
 				return hostsdk.Allow().WithWarnings("nobody has marked it"), nil
 			}
 			return hostsdk.Allow(), nil
-		}))
-	})
+		})),
+	)
 	return r, mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), true)
 }
 
@@ -206,11 +206,11 @@ func TestTheAnswerComesBeforeTheCallerGivesUp(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(mutating, hang)
-		h.Mutate("second."+mutating, hang)
-		h.Validate(validating, hang)
-	})
+	r.host(t,
+		hostsdk.Mutate(mutating, hang),
+		hostsdk.Mutate("second."+mutating, hang),
+		hostsdk.Validate(validating, hang),
+	)
 	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), true)
 	body := marshal(t, &admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: "admission.k8s.io/v1"},

@@ -65,12 +65,10 @@ func TestAHookSeesTheVersionOfABuiltInKindThatItAsksFor(t *testing.T) {
 	}
 	r := newRoad(t, inVersion(kube.Mutating("scale", onScalers), "v1"))
 	var calls asked
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			calls.add(seen(q), q)
-			return hostsdk.Patch([]byte(`[{"op":"add","path":"/spec/targetCPUUtilizationPercentage","value":55}]`)), nil
-		})
-	})
+	r.host(t, hostsdk.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		calls.add(seen(q), q)
+		return hostsdk.Patch([]byte(`[{"op":"add","path":"/spec/targetCPUUtilizationPercentage","value":55}]`)), nil
+	}))
 	r.mutateAll(t, "autoscaling", "horizontalpodautoscalers")
 
 	created, err := cluster.Client().AutoscalingV2().HorizontalPodAutoscalers(r.namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
@@ -174,17 +172,15 @@ func TestAHookSeesTheVersionOfACustomResourceThatItAsksFor(t *testing.T) {
 			}
 			r := newRoad(t, inVersion(kube.Mutating("widgets", onWidgets), "v1"))
 			var calls asked
-			r.host(t, func(h *hostsdk.Host) {
-				h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-					var object struct {
-						APIVersion string         `json:"apiVersion"`
-						Spec       map[string]any `json:"spec"`
-					}
-					err := json.Unmarshal(q.RawObject(), &object)
-					calls.add(fmt.Sprintf("%s: %s %v", seen(q), object.APIVersion, object.Spec), q)
-					return hostsdk.Patch(fmt.Appendf(nil, `[{"op":"replace","path":"/spec/%s","value":2}]`, test.field)), err
-				})
-			})
+			r.host(t, hostsdk.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+				var object struct {
+					APIVersion string         `json:"apiVersion"`
+					Spec       map[string]any `json:"spec"`
+				}
+				err := json.Unmarshal(q.RawObject(), &object)
+				calls.add(fmt.Sprintf("%s: %s %v", seen(q), object.APIVersion, object.Spec), q)
+				return hostsdk.Patch(fmt.Appendf(nil, `[{"op":"replace","path":"/spec/%s","value":2}]`, test.field)), err
+			}))
 			r.mutateAll(t, test.group, widgets)
 
 			version := schema.GroupVersionResource{Group: test.group, Version: "v1beta1", Resource: widgets}
@@ -234,11 +230,9 @@ func TestConditionsMayAskForPermissions(t *testing.T) {
 		Expression: `!authorizer.group("policy.example.com").resource("reviews").namespace(request.namespace).check("` + verb + `").allowed()`,
 	}}
 	r := newRoad(t, c)
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("not spared").WithCode(http.StatusConflict), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("not spared").WithCode(http.StatusConflict), nil
+	}))
 	r.validate(t)
 
 	for user, spared := range map[string]bool{"plain": false, "spared": true} {

@@ -151,7 +151,7 @@ func (f *failOpen) wantLoud(t *testing.T) {
 func (f *failOpen) wantDenials(t *testing.T) {
 	deny := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Deny("frozen"), nil }
 	allow := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
-	f.host(t, func(h *hostsdk.Host) { h.Validate("frozen.example.com", deny); h.Mutate("frozen.example.com", allow) })
+	f.host(t, hostsdk.Validate("frozen.example.com", deny), hostsdk.Mutate("frozen.example.com", allow))
 	eventually(t, "the lease is denied", func() error {
 		if _, err := f.update(t); statusCode(err) != http.StatusForbidden || !strings.Contains(err.Error(), "frozen") {
 			return notDeniedError{fmt.Errorf("not denied: %w", err)}
@@ -193,7 +193,7 @@ func TestTheGroupThatAClientAsksForDecidesWhetherItAlwaysFailsOpen(t *testing.T)
 		deny := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			return hostsdk.Deny("no news"), nil
 		}
-		r.host(t, func(h *hostsdk.Host) { h.Validate(hook, deny); h.Mutate(hook, deny) })
+		r.host(t, hostsdk.Validate(hook, deny), hostsdk.Mutate(hook, deny))
 		for _, create := range []func(context.Context, string) error{createEvent, createEventOfGroup} {
 			eventually(t, "an event is denied", func() error {
 				if err := create(t.Context(), namespace); statusCode(err) != http.StatusForbidden || !strings.Contains(err.Error(), "no news") {

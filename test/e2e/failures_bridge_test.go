@@ -11,7 +11,7 @@ func ofABridge(t *testing.T) *failures {
 	f := &failures{}
 	f.plainCells(t)
 	f.start(t, mesh.Options{Documents: []string{bridged}})
-	f.host(t, f.register)
+	f.host(t, f.hooks()...)
 	f.behaveAs("allow")(t)
 	link := mesh.NewLink(t, f.dispatcher.Hosts)
 	running, at := runBridge(t, f.Mesh, link.Address, cluster, nil, "--cluster="+clusterName)

@@ -25,7 +25,7 @@ func ofOpenResources(t *testing.T) *failures {
 	eventually(t, "the entries and the configuration are in force", func() error { return f.all(t, "unavailable") })
 	f.row(t, "Resources that always fail open: no host serves the hook", "Start a host. `portcullis_hook_fail_open_total` counts what passed.", f.expect("timeout"))
 	t.Run("host", func(t *testing.T) {
-		f.host(t, f.register)
+		f.host(t, f.hooks()...)
 		f.row(t, "Resources that always fail open: the hook denies", "Read the message: it is the hook's, and holds for all resources.", f.behaveAs("deny"))
 	})
 	f.row(t, "Resources that always fail open: the mesh is dead", "Start it. The list is in the entries too.",

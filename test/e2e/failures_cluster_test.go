@@ -29,7 +29,7 @@ func ofACluster(t *testing.T) *failures {
 	f.start(t, mesh.Options{
 		Documents: []string{clusterDocumentAt(t, "https://"+link.Address)}, Args: []string{"--cluster-fresh-for=15s"},
 	})
-	f.host(t, f.register)
+	f.host(t, f.hooks()...)
 	f.behaveAs("allow")(t)
 	f.apply(" created")
 	eventually(t, "writes pass, and no entry brings another warning", func() error { return f.passes(t) })

@@ -151,7 +151,7 @@ func (f *failures) loseDispatcher(t *testing.T) {
 	t.Helper()
 	f.behaveAs("allow")(t)
 	spare := f.Serve(t)
-	f.Host(t, hostName, f.register)
+	f.Host(t, hostName, f.hooks()...)
 	both := mesh.Balance(t, mesh.BridgePort, spare)
 	eventually(t, "the balancer uses the spare one", func() error { return both.Uses(spare) })
 	before := f.bridge

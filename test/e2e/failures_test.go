@@ -102,7 +102,7 @@ func ofAMesh(t *testing.T) *failures {
 	f.row(t, "No host serves the hook", "Start a host; `portcullis get hooks` shows which hooks have none.", f.expect("timeout"))
 	f.strangeHosts(t)
 	t.Run("host", func(t *testing.T) {
-		f.host(t, f.register)
+		f.host(t, f.hooks()...)
 		f.hosts(t)
 		f.parts(t)
 	})
@@ -199,15 +199,16 @@ func (f *failures) start(t *testing.T, options mesh.Options) {
 	f.apply = f.entries(t)
 }
 
-// register adds the handlers of a host.
-func (f *failures) register(h *hostsdk.Host) {
+// hooks are the hooks of a host.
+func (f *failures) hooks() (all []hostsdk.Hook) {
 	for _, c := range f.cells {
-		register := h.Validate
+		hook := hostsdk.Validate
 		if c.mutates() {
-			register = h.Mutate
+			hook = hostsdk.Mutate
 		}
-		register(c.hook, f.behave)
+		all = append(all, hook(c.hook, f.behave))
 	}
+	return all
 }
 
 // behave is the handler of all hooks.

@@ -40,15 +40,15 @@ func TestAHookIsInForceOnceEntriesBringItsRequests(t *testing.T) {
 	c.apply(t, inOurGroup(t, kube.Mutating("policies", onNothing(second))))
 	yield := otherKeeper(t, name)
 	c.apply(t, c.keptClusterAs(t, c.bridge, name))
-	c.host(t, func(h *hostsdk.Host) {
-		h.Validate(first, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+	c.host(t,
+		hostsdk.Validate(first, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 			if q.Admission().GetResource().GetResource() == "pods" {
 				return pods.judge(ctx, q)
 			}
 			return configMaps.judge(ctx, q)
-		})
-		h.Mutate(second, mutated.judge)
-	})
+		}),
+		hostsdk.Mutate(second, mutated.judge),
+	)
 	on := func(hook string, resources ...string) kube.Hook {
 		h := onPods(hook)
 		h.NamespaceSelector, h.Resources = kube.InNamespace(c.namespace), resources

@@ -49,22 +49,22 @@ func TestInitializersWhileADispatcherAndAMemberOfEtcdAreKilled(t *testing.T) {
 	i.bridge = "https://" + i.balancer.Address
 	var waiting atomic.Int32
 	gate := make(chan struct{})
-	i.host(t, func(h *hostsdk.Host) {
-		for n, name := range names {
-			act := marks(name)
-			h.Initialize(name, func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-				if n == 1 {
-					waiting.Add(1)
-					select {
-					case <-gate:
-					case <-ctx.Done():
-						return nil, ctx.Err()
-					}
+	var hooks []hostsdk.Hook
+	for n, name := range names {
+		act := marks(name)
+		hooks = append(hooks, hostsdk.Initialize(name, func(ctx context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+			if n == 1 {
+				waiting.Add(1)
+				select {
+				case <-gate:
+				case <-ctx.Done():
+					return nil, ctx.Err()
 				}
-				return act(ctx, r)
-			})
-		}
-	})
+			}
+			return act(ctx, r)
+		}))
+	}
+	i.host(t, hooks...)
 	i.mutate(t)
 
 	before := entriesOf(t, etcd)

@@ -103,14 +103,14 @@ func TestAPodAppearsInitialized(t *testing.T) {
 	all := append(initializersOf("b", "Ignore", ", stream: {}", second), initializersOf("a", "Ignore", ", stream: {}", first)...)
 	all = append(all, documents(t, kube.Mutating("0-labels", onPods(hook)))...)
 	i := newInitialized(t, all...)
-	i.host(t, func(h *hostsdk.Host) {
-		h.Initialize(second, marks("second"))
-		h.Initialize(first, marks("first"))
-		h.Mutate(hook, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	i.host(t,
+		hostsdk.Initialize(second, marks("second")),
+		hostsdk.Initialize(first, marks("first")),
+		hostsdk.Mutate(hook, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			pod.set("hook-saw", pod.Metadata.Labels["initialized-by"])
 			return hostsdk.Allow(), nil
-		}))
-	})
+		})),
+	)
 	pods := cluster.Client().CoreV1().Pods(i.namespace)
 	list, err := pods.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -159,20 +159,20 @@ func TestInitializersActAtTheSameTime(t *testing.T) {
 			return pod, nil
 		})
 	}
-	i.host(t, func(h *hostsdk.Host) {
-		h.Initialize(first, meets(first, second, func(pod *labelled) {
+	i.host(t,
+		hostsdk.Initialize(first, meets(first, second, func(pod *labelled) {
 			pod.set("first", "yes")
 			pod.set("contended", pod.Metadata.Labels["wanted-by-first"])
-		}))
-		h.Initialize(second, meets(second, first, func(pod *labelled) {
+		})),
+		hostsdk.Initialize(second, meets(second, first, func(pod *labelled) {
 			pod.set("second", "yes")
 			pod.set("contended", pod.Metadata.Labels["wanted-by-second"])
-		}))
-		h.Initialize(third, hostkube.Initialize(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*labelled, error) {
+		})),
+		hostsdk.Initialize(third, hostkube.Initialize(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*labelled, error) {
 			pod.set("third-saw", pod.Metadata.Labels["first"]+"-"+pod.Metadata.Labels["second"])
 			return pod, nil
-		}))
-	})
+		})),
+	)
 
 	pod := kube.Pod(i.namespace, "agree")
 	pod.Labels = map[string]string{"wanted-by-first": "x", "wanted-by-second": "x"}
@@ -200,12 +200,10 @@ func TestInitializersActAtTheSameTime(t *testing.T) {
 func TestAnInitializerRefusesAPod(t *testing.T) {
 	const name = "picky.example.com"
 	i := newInitialized(t, initializersOf("a", "Ignore", ", stream: {}", name)...)
-	i.host(t, func(h *hostsdk.Host) {
-		h.Initialize(name, hostkube.Initialize(func(context.Context, *labelled, *hostsdk.Request) (*labelled, error) {
-			denial := hostsdk.Deny("no such Pod here").WithCode(http.StatusUnprocessableEntity).WithReason("Invalid")
-			return nil, &hostsdk.DeniedError{Response: denial.WithCause("metadata.name", "is bad")}
-		}))
-	})
+	i.host(t, hostsdk.Initialize(name, hostkube.Initialize(func(context.Context, *labelled, *hostsdk.Request) (*labelled, error) {
+		denial := hostsdk.Deny("no such Pod here").WithCode(http.StatusUnprocessableEntity).WithReason("Invalid")
+		return nil, &hostsdk.DeniedError{Response: denial.WithCause("metadata.name", "is bad")}
+	})))
 
 	_, err := cluster.CreatePod(t.Context(), kube.Pod(i.namespace, "pod"))
 
@@ -239,7 +237,7 @@ func TestAnInitializerThatDoesNotAct(t *testing.T) {
 	} {
 		t.Run(policy, func(t *testing.T) {
 			i := newInitialized(t, append(initializersOf("a", policy, ", timeout: 500ms", absent), initializersOf("b", policy, ", stream: {}", present)...)...)
-			i.host(t, func(h *hostsdk.Host) { h.Initialize(present, marks("present")) })
+			i.host(t, hostsdk.Initialize(present, marks("present")))
 			created, err := cluster.CreatePod(t.Context(), kube.Pod(i.namespace, "pod"))
 			check(t, created, err)
 		})
@@ -251,7 +249,7 @@ func TestAClientBypassesInitializers(t *testing.T) {
 	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}", name)...)
-	i.host(t, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
+	i.host(t, hostsdk.Initialize(name, marks("marks")))
 	bypassing := func(name string) *corev1.Pod {
 		pod := kube.Pod(i.namespace, name)
 		pod.Annotations = map[string]string{"initializers.portcullis.dev/pending": "[]", "other": "kept"}
@@ -297,7 +295,7 @@ func TestAPodWithAGeneratedNameIsInitialized(t *testing.T) {
 	citest.Gate(t, "covers initializers: a second")
 	const name = "marks.example.com"
 	i := newInitialized(t, initializersOf("a", "Fail", ", stream: {}", name)...)
-	i.host(t, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
+	i.host(t, hostsdk.Initialize(name, marks("marks")))
 	pods := cluster.Client().CoreV1().Pods(i.namespace)
 
 	pod := kube.Pod(i.namespace, "")
@@ -401,7 +399,7 @@ func TestEntriesBringTheCreatesOfAnInitializer(t *testing.T) {
 	citest.Gate(t, "covers initializers: 9 s")
 	const name = "marks.example.com"
 	k := newPairOfKeepers(t)
-	k.StartHost(t, hostName, func(h *hostsdk.Host) { h.Initialize(name, marks("marks")) })
+	k.StartHost(t, hostName, hostsdk.Initialize(name, marks("marks")))
 
 	k.apply(t, initializersOf("a", "Ignore", ", stream: {}, rotation: Immediate", name), "--wait", "--timeout=1m")
 

@@ -66,14 +66,12 @@ func newJoining(t *testing.T, selector *metav1.LabelSelector) *joining {
 	})
 	j.dispatcher = j.Serve(t)
 	j.cert, j.key = j.Certify(t, "operator")
-	j.Host(t, hostName, func(h *hostsdk.Host) {
-		h.Validate(judge, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
-			if pod.Spec.Containers[0].Image == "bad" {
-				return hostsdk.Deny("bad image").WithCode(http.StatusConflict), nil
-			}
-			return hostsdk.Allow(), nil
-		}))
-	})
+	j.Host(t, hostName, hostsdk.Validate(judge, hostkube.Validate(func(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		if pod.Spec.Containers[0].Image == "bad" {
+			return hostsdk.Deny("bad image").WithCode(http.StatusConflict), nil
+		}
+		return hostsdk.Allow(), nil
+	})))
 	if err := kube.WriteKubeconfig(filepath.Join(j.dir, "admin.kubeconfig"), own.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -348,14 +346,12 @@ func TestAClusterOfAFileJoinsByItsCertificate(t *testing.T) {
 	citest.Gate(t, "covers joins: 6 s")
 	const denier = "denier.example.com"
 	r := newRoadWith(t, mesh.Options{Args: []string{"--operator=operator"}}, kube.Validating("denier", onPods(denier)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries serve the whole cluster
-				return hostsdk.Deny("not today"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
+			return hostsdk.Deny("not today"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := kube.WriteKubeconfig(kubeconfig, cluster.Config()); err != nil {
 		t.Fatal(err)

@@ -129,10 +129,10 @@ func TestAKilledKeeperIsReplacedAndNoHookIsInForceBeforeItsEntries(t *testing.T)
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}}
-	k.StartHost(t, hostName, func(h *hostsdk.Host) {
-		h.Validate(onPodsName, pods.judge)
-		h.Validate(laterName, configMaps.judge)
-	})
+	k.StartHost(t, hostName,
+		hostsdk.Validate(onPodsName, pods.judge),
+		hostsdk.Validate(laterName, configMaps.judge),
+	)
 	first := onPods(onPodsName)
 	first.NamespaceSelector = kube.InNamespace(k.namespace)
 	k.apply(t, documents(t, kube.Validating("watching", first)), "--wait", "--timeout=1m")

@@ -60,7 +60,7 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 		}
 		return hostsdk.Allow(), nil
 	}
-	r.host(t, func(h *hostsdk.Host) { h.Validate(denier, deny) })
+	r.host(t, hostsdk.Validate(denier, deny))
 	by := func(hook string, err error) error {
 		if statusCode(err) != http.StatusForbidden || !strings.Contains(err.Error(), hook) || !strings.Contains(err.Error(), "not today") {
 			return notDeniedError{err}
@@ -98,7 +98,7 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 	onConfigMaps.Resources = []string{"configmaps"}
 	hooks = append(hooks, documents(t, kube.Validating("later", onConfigMaps))...)
 	r.Configure(t, "initial", append(hooks, r.keptCluster(t, r.bridge))...)
-	r.host(t, func(h *hostsdk.Host) { h.Validate(later, deny) })
+	r.host(t, hostsdk.Validate(later, deny))
 	eventually(t, "entries bring the requests of a hook that is added", func() error {
 		_, err := cluster.Client().CoreV1().ConfigMaps(r.namespace).Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

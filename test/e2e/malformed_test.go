@@ -27,7 +27,7 @@ func TestEveryBodyIsAnswered(t *testing.T) {
 	citest.Gate(t, "covers bodies that are no reviews: a second")
 	const hook = "any.example.com"
 	r := newRoad(t, kube.Validating("any", onPods(hook)))
-	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })
+	r.host(t, hostsdk.Validate(hook, allow))
 	caller := mesh.NewCaller(t, r.Authority().Pool(), apiServerCertificate(t), true)
 	url := r.dispatcher.URL(clusterName, "validate")
 

@@ -317,13 +317,12 @@ func (g *guide) host(t *testing.T) {
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: "imagepolicy", Instance: "vm-UPWW4BFT", Dispatchers: []string{g.names.Replace("127.0.0.1:8444")},
 		TLS: hostsdk.TLSFiles(file("host.crt"), file("host.key"), file("ca.crt")),
-	})
+	}, hostsdk.Validate("imagepolicy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("images are named by digest here: nginx:1.29"), nil
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("imagepolicy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Deny("images are named by digest here: nginx:1.29"), nil
-	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- host.Run(ctx) }()

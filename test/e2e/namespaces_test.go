@@ -18,11 +18,9 @@ func TestANamespaceLabelSwitchesAHookOnAndOff(t *testing.T) {
 	strict := onPods(hook)
 	strict.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "strict"}}
 	r := newRoad(t, kube.Validating("strict", strict))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("this namespace is strict"), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("this namespace is strict"), nil
+	}))
 	r.validate(t)
 
 	if err := r.createDry(t.Context()); err != nil {

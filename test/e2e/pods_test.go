@@ -28,15 +28,13 @@ func (r *road) getPod(t *testing.T, name string) (*corev1.Pod, error) {
 func TestPodsAreAllowedAndDeniedByAHost(t *testing.T) {
 	const hook = "names.example.com"
 	r := newRoad(t, kube.Validating("names", onPods(hook)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if !strings.HasPrefix(q.Name(), "bad") {
-				return hostsdk.Allow(), nil
-			}
-			return hostsdk.Deny("bad names are not taken").WithCode(http.StatusUnprocessableEntity).
-				WithReason("Invalid").WithCause("metadata.name", "is bad"), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if !strings.HasPrefix(q.Name(), "bad") {
+			return hostsdk.Allow(), nil
+		}
+		return hostsdk.Deny("bad names are not taken").WithCode(http.StatusUnprocessableEntity).
+			WithReason("Invalid").WithCause("metadata.name", "is bad"), nil
+	}))
 	r.validate(t)
 
 	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "good")); err != nil {
@@ -78,16 +76,16 @@ func (l *labelled) set(key, value string) {
 func TestPodsAreMutatedByTwoHooksInOrder(t *testing.T) {
 	const first, second = "first.example.com", "second.example.com"
 	r := newRoad(t, kube.Mutating("labels", onPods(first), onPods(second)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(first, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
+	r.host(t,
+		hostsdk.Mutate(first, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			pod.set("first", "yes")
 			return hostsdk.Allow(), nil
-		}))
-		h.Mutate(second, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		})),
+		hostsdk.Mutate(second, hostkube.Mutate(func(_ context.Context, pod *labelled, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			pod.set("second", "after-"+pod.Metadata.Labels["first"])
 			return hostsdk.Allow(), nil
-		}))
-	})
+		})),
+	)
 	r.mutate(t)
 	pod := kube.Pod(r.namespace, "mutated")
 	pod.Labels = map[string]string{"own": "kept"}
@@ -113,21 +111,19 @@ func TestPodsAreMutatedByTwoHooksInOrder(t *testing.T) {
 func TestPodsAreDeletedWithTheirLastStateReviewed(t *testing.T) {
 	const hook = "protection.example.com"
 	r := newRoad(t, kube.Validating("protection", onPods(hook, admissionregistrationv1.Delete)))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			old, err := hostkube.OldObject[corev1.Pod](q)
-			if err != nil {
-				return nil, err
-			}
-			if q.Operation() != "DELETE" || q.RawObject() != nil || old == nil {
-				return hostsdk.Deny("no deletion with the old object"), nil
-			}
-			if old.Labels["protected"] == "yes" {
-				return hostsdk.Deny(old.Name + " is protected"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		old, err := hostkube.OldObject[corev1.Pod](q)
+		if err != nil {
+			return nil, err
+		}
+		if q.Operation() != "DELETE" || q.RawObject() != nil || old == nil {
+			return hostsdk.Deny("no deletion with the old object"), nil
+		}
+		if old.Labels["protected"] == "yes" {
+			return hostsdk.Deny(old.Name + " is protected"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	r.validate(t, admissionregistrationv1.Delete)
 	protected := kube.Pod(r.namespace, "protected")
 	protected.Labels = map[string]string{"protected": "yes"}
@@ -155,16 +151,14 @@ func TestADryRunReachesTheHostAndStoresNothing(t *testing.T) {
 	const hook = "dry.example.com"
 	r := newRoad(t, kube.Validating("dry", onPods(hook)))
 	var dry, wet atomic.Int32
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.DryRun() {
-				dry.Add(1)
-			} else {
-				wet.Add(1)
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.DryRun() {
+			dry.Add(1)
+		} else {
+			wet.Add(1)
+		}
+		return hostsdk.Allow(), nil
+	}))
 	r.validate(t)
 
 	if err := r.createDry(t.Context()); err != nil {

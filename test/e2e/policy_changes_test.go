@@ -23,13 +23,13 @@ func markAndFind(namespace string, policy admissionregistrationv1.FailurePolicyT
 
 // newMarkedWitness makes Pods that markAndFind have to see. The mutating hook
 // marks them, and the validating hook is the witness.
-func newMarkedWitness(r *road) (*witness, func(*hostsdk.Host)) {
+func newMarkedWitness(r *road) (*witness, []hostsdk.Hook) {
 	w := &witness{create: r.createMarkedName}
-	return w, func(h *hostsdk.Host) {
-		h.Validate(rolledFind, w.judge)
-		h.Mutate(rolledMark, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+	return w, []hostsdk.Hook{
+		hostsdk.Validate(rolledFind, w.judge),
+		hostsdk.Mutate(rolledMark, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			return hostsdk.Patch([]byte(markPatch)), nil
-		})
+		}),
 	}
 }
 
@@ -84,7 +84,7 @@ func TestHooksThatChangeTheirPolicySeeEachWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := start(t)
 			w, hooks := newMarkedWitness(c.road)
-			c.StartHost(t, hostName, hooks)
+			c.StartHost(t, hostName, hooks...)
 			c.configure(admissionregistrationv1.Fail)
 			c.written()
 			within(t, takeover, "the entries are in force", func() error { return w.sees(t.Context()) })
@@ -124,7 +124,7 @@ func TestHooksThatAreRemovedAndAddedSeeEachWriteInBetween(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newPairOfKeepers(t)
 			w, hooks := newMarkedWitness(k.road)
-			k.StartHost(t, hostName, hooks)
+			k.StartHost(t, hostName, hooks...)
 			if beside != "" {
 				k.stay(t, beside)
 			}
@@ -165,7 +165,7 @@ func (k *pairOfKeepers) stay(t *testing.T, policy admissionregistrationv1.Failur
 	t.Helper()
 	const name = "stays.example.com"
 	mutating, validating := &witness{create: k.createDryName}, &witness{create: k.createDryName}
-	k.StartHost(t, hostName, func(h *hostsdk.Host) { h.Mutate(name, mutating.judge); h.Validate(name, validating.judge) })
+	k.StartHost(t, hostName, hostsdk.Mutate(name, mutating.judge), hostsdk.Validate(name, validating.judge))
 	hook := onPods(name)
 	hook.NamespaceSelector, hook.FailurePolicy = kube.InNamespace(k.namespace), policy
 	k.apply(t, documents(t, kube.Mutating("stays-first", hook), kube.Validating("stays-last", hook)), "--wait", "--timeout="+takeover.String())

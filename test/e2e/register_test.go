@@ -37,11 +37,11 @@ func TestTheEntriesThatRegisterPrintsCallEachHookOnce(t *testing.T) {
 		}
 		return hostsdk.Allow(), nil
 	}
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(closed, count)
-		h.Validate(open, count)
-		h.Mutate(label, count)
-	})
+	r.host(t,
+		hostsdk.Validate(closed, count),
+		hostsdk.Validate(open, count),
+		hostsdk.Mutate(label, count),
+	)
 	r.register(t)
 
 	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod")); err != nil {
@@ -71,16 +71,15 @@ func TestARequestComesToOneMutatingEntryInWhateverVersion(t *testing.T) {
 	failsOpen.FailurePolicy = admissionregistrationv1.Ignore
 	r := newRoad(t, inVersion(kube.Mutating("closed", onScalers(closed)), "v1"), inVersion(kube.Mutating("open", failsOpen), "v2"))
 	var calls asked
-	r.host(t, func(h *hostsdk.Host) {
-		for _, hook := range []string{closed, open} {
-			h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-				if q.Namespace() == r.namespace {
-					calls.add(hook+": "+seen(q), q)
-				}
-				return hostsdk.Allow(), nil
-			})
-		}
-	})
+	records := func(hook string) hostsdk.Hook {
+		return hostsdk.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+			if q.Namespace() == r.namespace {
+				calls.add(hook+": "+seen(q), q)
+			}
+			return hostsdk.Allow(), nil
+		})
+	}
+	r.host(t, records(closed), records(open))
 	r.register(t)
 
 	meta := metav1.ObjectMeta{Name: "first"}

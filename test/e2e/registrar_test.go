@@ -38,14 +38,12 @@ func TestEntriesAreAppliedDiffedAndRemoved(t *testing.T) {
 	const denier = "denier.example.com"
 	hook := onPods(denier)
 	r := newRoad(t, kube.Validating("denier", hook))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() == r.namespace { // entries serve the whole cluster
-				return hostsdk.Deny("not today"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Namespace() == r.namespace { // entries serve the whole cluster
+			return hostsdk.Deny("not today"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	kubeconfig := kubeconfigOf(t, cluster.Config())
 	register := func(code int, args []string, want ...string) {
 		t.Helper()

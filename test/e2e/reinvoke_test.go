@@ -64,24 +64,24 @@ func TestChangesByInTreePluginsReinvokeTheHooksThatAskForIt(t *testing.T) {
 	const watch, sidecar, never = "watch.example.com", "sidecar.example.com", "never.example.com"
 	r := newRoad(t, ifNeeded(kube.Mutating("a-watch", onPods(watch))), kube.Mutating("b-sidecar", onPods(sidecar), onPods(never)))
 	var watched, rest asked
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(watch, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+	r.host(t,
+		hostsdk.Mutate(watch, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 			if q.Namespace() != r.namespace { // entries serve the whole cluster
 				return hostsdk.Allow(), nil
 			}
 			text, err := limits(q.RawObject())
 			watched.add(text, q)
 			return hostsdk.Allow(), err
-		})
-		h.Mutate(sidecar, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		}),
+		hostsdk.Mutate(sidecar, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 			rest.add(q.Hook, q)
 			return hostsdk.Patch([]byte(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"sidecar:1"}}]`)), nil
-		})
-		h.Mutate(never, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		}),
+		hostsdk.Mutate(never, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 			rest.add(q.Hook, q)
 			return hostsdk.Allow(), nil
-		})
-	})
+		}),
+	)
 	r.limitCPU(t, "250m")
 	r.register(t)
 
@@ -120,15 +120,13 @@ func TestAnUnchangedObjectReinvokesNobody(t *testing.T) {
 	const hook = "label.example.com"
 	r := newRoad(t, ifNeeded(kube.Mutating("labels", onPods(hook))))
 	var calls asked
-	r.host(t, func(h *hostsdk.Host) {
-		h.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Namespace() != r.namespace {
-				return hostsdk.Allow(), nil
-			}
-			calls.add(q.Operation(), q)
-			return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"label":"yes"}}]`)), nil
-		})
-	})
+	r.host(t, hostsdk.Mutate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Namespace() != r.namespace {
+			return hostsdk.Allow(), nil
+		}
+		calls.add(q.Operation(), q)
+		return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"label":"yes"}}]`)), nil
+	}))
 	r.register(t)
 
 	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod")); err != nil {
@@ -163,27 +161,25 @@ func TestAWriteIsReviewedAgainOnAConflict(t *testing.T) {
 	const hook, meddled = "meddle.example.com", "meddled"
 	r := newRoad(t, kube.Validating("meddle", onPods(hook, admissionregistrationv1.Update, admissionregistrationv1.Create)))
 	var calls asked
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			if q.Operation() != "UPDATE" {
-				return hostsdk.Allow(), nil
-			}
-			var before, after metav1.PartialObjectMetadata
-			if err := errors.Join(json.Unmarshal(q.RawOldObject(), &before), json.Unmarshal(q.RawObject(), &after)); err != nil {
-				return nil, err
-			}
-			if after.Labels["patched"] == "" { // the hook's own label
-				return hostsdk.Allow(), nil
-			}
-			calls.add(fmt.Sprintf("old=%q new=%q", before.Annotations[meddled], after.Annotations[meddled]), q)
-			if before.Annotations[meddled] == "" {
-				_, err := cluster.Client().CoreV1().Pods(q.Namespace()).Patch(ctx, q.Name(), types.MergePatchType,
-					[]byte(`{"metadata":{"annotations":{"meddled":"yes"}}}`), metav1.PatchOptions{})
-				return hostsdk.Allow(), err
-			}
+	r.host(t, hostsdk.Validate(hook, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		if q.Operation() != "UPDATE" {
 			return hostsdk.Allow(), nil
-		})
-	})
+		}
+		var before, after metav1.PartialObjectMetadata
+		if err := errors.Join(json.Unmarshal(q.RawOldObject(), &before), json.Unmarshal(q.RawObject(), &after)); err != nil {
+			return nil, err
+		}
+		if after.Labels["patched"] == "" { // the hook's own label
+			return hostsdk.Allow(), nil
+		}
+		calls.add(fmt.Sprintf("old=%q new=%q", before.Annotations[meddled], after.Annotations[meddled]), q)
+		if before.Annotations[meddled] == "" {
+			_, err := cluster.Client().CoreV1().Pods(q.Namespace()).Patch(ctx, q.Name(), types.MergePatchType,
+				[]byte(`{"metadata":{"annotations":{"meddled":"yes"}}}`), metav1.PatchOptions{})
+			return hostsdk.Allow(), err
+		}
+		return hostsdk.Allow(), nil
+	}))
 	r.validate(t, admissionregistrationv1.Create, admissionregistrationv1.Update)
 	if _, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod")); err != nil {
 		t.Fatalf("create a pod: %v", err)
@@ -212,12 +208,10 @@ func TestAnApplyOfWhatIsNotThereIsACreation(t *testing.T) {
 	const hook = "operations.example.com"
 	r := newRoad(t, kube.Validating("operations", onPods(hook, admissionregistrationv1.Update, admissionregistrationv1.Create)))
 	var calls asked
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-			calls.add(q.Operation()+" "+q.Name(), q)
-			return hostsdk.Allow(), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(hook, func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+		calls.add(q.Operation()+" "+q.Name(), q)
+		return hostsdk.Allow(), nil
+	}))
 	r.validate(t, admissionregistrationv1.Create, admissionregistrationv1.Update)
 	pod := kube.Pod(r.namespace, "pod")
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}

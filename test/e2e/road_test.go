@@ -106,9 +106,9 @@ func clusterDocument(t *testing.T) string {
 }
 
 // host runs a host in this process.
-func (r *road) host(t *testing.T, register func(*hostsdk.Host)) {
+func (r *road) host(t *testing.T, hooks ...hostsdk.Hook) {
 	t.Helper()
-	r.Host(t, hostName, register)
+	r.Host(t, hostName, hooks...)
 }
 
 // hostProcess runs a host in a process of its own.

@@ -126,7 +126,7 @@ func TestHostsAreRolledWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 func TestADispatcherIsRestartedAndItsHostReconnects(t *testing.T) {
 	const hook = "patient.example.com"
 	r := newRoad(t, kube.Validating("patient", onPods(hook)))
-	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })
+	r.host(t, hostsdk.Validate(hook, allow))
 	r.validate(t)
 	if err := r.createDry(t.Context()); err != nil {
 		t.Fatalf("before the restart: %v", err)
@@ -269,7 +269,7 @@ func TestTheCertificateIsReplacedWhilePodsAreCreatedAndNoneFails(t *testing.T) {
 	citest.Gate(t, "covers a certificate that is replaced under load: 4 s")
 	const hook, rotations = "rotated.example.com", 3
 	r := newRoad(t, kube.Validating("rotated", onPods(hook)))
-	r.host(t, func(h *hostsdk.Host) { h.Validate(hook, allow) })
+	r.host(t, hostsdk.Validate(hook, allow))
 	r.validate(t)
 	flow := newTraffic(t, r.createDry)
 	fresh := newTraffic(t, r.reviewer(t))

@@ -20,21 +20,21 @@ func TestAllDenialsAreToldAtOnce(t *testing.T) {
 	r := newRoadWith(t, mesh.Options{Documents: routes("policies", "allDenials: true", owner)},
 		kube.Validating("policies", onPods(image), onPods(owner), onPods(mind)))
 	denied := make(chan struct{}, 1)
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(image, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+	r.host(t,
+		hostsdk.Validate(image, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			defer func() { denied <- struct{}{} }()
 			return hostsdk.Deny("the image has no digest").WithCode(http.StatusUnprocessableEntity), nil
-		})
-		h.Validate(owner, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+		}),
+		hostsdk.Validate(owner, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
 			select {
 			case <-denied:
 				return hostsdk.Deny("nobody owns the pod"), nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		})
-		h.Validate(mind, allow)
-	})
+		}),
+		hostsdk.Validate(mind, allow),
+	)
 	r.validate(t)
 
 	_, err := cluster.CreatePod(t.Context(), kube.Pod(r.namespace, "pod"))

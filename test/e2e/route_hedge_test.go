@@ -25,18 +25,16 @@ func TestAReplicaThatHangsIsNotWaitedForWhereCallsAreHedged(t *testing.T) {
 	answered := make(chan struct{})
 	given := make(chan error, 1) // how the call that hung ended
 	for range 2 {
-		r.host(t, func(h *hostsdk.Host) {
-			h.Validate(hook, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-				calls.Add(1)
-				if !hanging.CompareAndSwap(1, 2) {
-					return hostsdk.Allow(), nil
-				}
-				defer func() { given <- context.Cause(ctx) }()
-				<-answered
-				<-ctx.Done() // when it is told, or else when its time is over
+		r.host(t, hostsdk.Validate(hook, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			calls.Add(1)
+			if !hanging.CompareAndSwap(1, 2) {
 				return hostsdk.Allow(), nil
-			})
-		})
+			}
+			defer func() { given <- context.Cause(ctx) }()
+			<-answered
+			<-ctx.Done() // when it is told, or else when its time is over
+			return hostsdk.Allow(), nil
+		}))
 	}
 	r.validate(t)
 	for range 10 { // an extra call has to be earned

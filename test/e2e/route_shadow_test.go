@@ -23,23 +23,19 @@ const (
 )
 
 // shadowRoad has a validating and a mutating hook in shadow, which would fail
-// closed, and calls them by the entries that `cluster register` prints.
-func shadowRoad(t *testing.T, hosts ...func(*hostsdk.Host)) *road {
+// closed, and calls them by the entries that `cluster register` prints. One
+// host serves the hooks that decide, another one the hooks that are given.
+func shadowRoad(t *testing.T, inShadow ...hostsdk.Hook) *road {
 	t.Helper()
 	shadows := append(routes("judges", "shadow: true", strict), routes("labels", "shadow: true", painter)...)
 	r := newRoadWith(t, mesh.Options{Documents: shadows, Args: []string{"--operator=operator"}},
 		kube.Validating("judges", onPods(strict), onPods(lenient)), kube.Mutating("labels", onPods(painter), onPods(labeler)))
-	for _, register := range hosts {
-		r.host(t, register)
+	r.host(t, hostsdk.Validate(lenient, allow), hostsdk.Mutate(labeler, setLabel("labeler")))
+	if len(inShadow) > 0 {
+		r.host(t, inShadow...)
 	}
 	r.register(t)
 	return r
-}
-
-// deciding serves the hooks that are not in shadow.
-func deciding(h *hostsdk.Host) {
-	h.Validate(lenient, allow)
-	h.Mutate(labeler, setLabel("labeler"))
 }
 
 // setLabel is a hook that sets a label.
@@ -65,12 +61,12 @@ func (r *road) createLabelled(t *testing.T, name string) map[string]string {
 // TestHooksInShadowDecideNothing has hooks that would deny and change every
 // Pod. The mesh counts the denials and changes that they would have made.
 func TestHooksInShadowDecideNothing(t *testing.T) {
-	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
-		h.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+	r := shadowRoad(t,
+		hostsdk.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			return hostsdk.Deny("not in this cluster"), nil
-		})
-		h.Mutate(painter, setLabel("painter"))
-	})
+		}),
+		hostsdk.Mutate(painter, setLabel("painter")),
+	)
 	const pods = 3
 	for i := range pods {
 		if labels := r.createLabelled(t, fmt.Sprint("pod-", i)); len(labels) != 2 || labels["labeler"] != "yes" || labels["own"] != "kept" {
@@ -130,12 +126,12 @@ func (r *road) operateAs(t *testing.T, name string, args ...string) (string, err
 // of which one has a name that the API server completes.
 func TestAReportNamesWhatHooksInShadowWouldHaveDone(t *testing.T) {
 	citest.Gate(t, "covers hooks in shadow: a second")
-	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
-		h.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+	r := shadowRoad(t,
+		hostsdk.Validate(strict, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			return hostsdk.Deny("not in this cluster"), nil
-		})
-		h.Mutate(painter, setLabel("painter"))
-	})
+		}),
+		hostsdk.Mutate(painter, setLabel("painter")),
+	)
 	r.createLabelled(t, "pod")
 	generated := kube.Pod(r.namespace, "")
 	generated.GenerateName, generated.Labels = "job-", map[string]string{"own": "kept"}
@@ -203,10 +199,7 @@ func TestNoWriteWaitsForAHookInShadow(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	r := shadowRoad(t, deciding, func(h *hostsdk.Host) {
-		h.Validate(strict, hang)
-		h.Mutate(painter, hang)
-	})
+	r := shadowRoad(t, hostsdk.Validate(strict, hang), hostsdk.Mutate(painter, hang))
 	const pods = 3
 	for i := range pods {
 		r.createLabelled(t, fmt.Sprint("pod-", i))
@@ -219,7 +212,7 @@ func TestNoWriteWaitsForAHookInShadow(t *testing.T) {
 // TestNobodyNeedsTheHostsOfAHookInShadow has none.
 func TestNobodyNeedsTheHostsOfAHookInShadow(t *testing.T) {
 	citest.Gate(t, "covers hooks in shadow: a second")
-	r := shadowRoad(t, deciding)
+	r := shadowRoad(t)
 	eventually(t, "the dispatcher is ready", func() error { return r.dispatcher.Ready(t.Context()) })
 	r.createLabelled(t, "pod")
 	wantMetric(t, r.dispatcher, fmt.Sprintf(`portcullis_hook_shadow_total{name="%s",outcome="dropped",type="validating"} 1`, strict))

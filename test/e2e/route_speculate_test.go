@@ -44,13 +44,13 @@ func newChain(t *testing.T, fields string) *chain {
 	}
 	c.road = newRoadWith(t, mesh.Options{Documents: routes("chain", fields, c.hooks...)}, kube.Mutating("chain", hooks...))
 	c.set(allow)
-	c.host(t, func(h *hostsdk.Host) {
-		for _, name := range c.hooks {
-			h.Mutate(name, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
-				return (*c.handler.Load())(ctx, q)
-			}, hostsdk.Speculate())
-		}
-	})
+	var served []hostsdk.Hook
+	for _, name := range c.hooks {
+		served = append(served, hostsdk.Mutate(name, func(ctx context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
+			return (*c.handler.Load())(ctx, q)
+		}, hostsdk.Speculate()))
+	}
+	c.host(t, served...)
 	c.mutate(t)
 	for range steadyWrites {
 		if err := c.createDry(t.Context()); err != nil {

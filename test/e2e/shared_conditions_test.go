@@ -46,7 +46,7 @@ func TestADeadMeshLeavesKubeSystemAndLeasesAlone(t *testing.T) {
 			except(&validating.Webhooks[0], &mutating.Webhooks[0])
 			r := newRoad(t, validating, mutating)
 			allow := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
-			r.host(t, func(h *hostsdk.Host) { h.Validate(all, allow); h.Mutate(all, allow) })
+			r.host(t, hostsdk.Validate(all, allow), hostsdk.Mutate(all, allow))
 			r.applyEntries(t)
 			eventually(t, "Pods are admitted", func() error { return r.createDry(t.Context()) })
 

@@ -39,18 +39,16 @@ func TestAHookHasTheTimeThatItsTimeoutSays(t *testing.T) {
 				Documents: []string{mesh.Document(t, kube.Validating("https", overHTTPS))},
 			}, kube.Validating("stream", overStream))
 			deadlines := make(chan time.Time, 8)
-			r.host(t, func(h *hostsdk.Host) {
-				h.Validate(stream, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-					deadline, _ := ctx.Deadline()
-					deadlines <- deadline
-					select {
-					case <-time.After(takes):
-						return hostsdk.Allow(), nil
-					case <-ctx.Done():
-						return nil, ctx.Err()
-					}
-				})
-			})
+			r.host(t, hostsdk.Validate(stream, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+				deadline, _ := ctx.Deadline()
+				deadlines <- deadline
+				select {
+				case <-time.After(takes):
+					return hostsdk.Allow(), nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}))
 			r.register(t)
 
 			begun := time.Now()

@@ -39,11 +39,9 @@ func TestTwoClustersOfWhichOneIsBehindABridgeWhoseLinkIsCut(t *testing.T) {
 	near.allow(t, shown)
 	near.dispatcher = near.Serve(t)
 	r := newRoadOn(t, near.Mesh, near.ServeIn(t, far))
-	r.host(t, func(h *hostsdk.Host) {
-		h.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-			return hostsdk.Deny("not in " + denier), nil
-		})
-	})
+	r.host(t, hostsdk.Validate(denier, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		return hostsdk.Deny("not in " + denier), nil
+	}))
 	r.startBridge(t)
 	entry := r.entry("validate", nil)
 	entry.Timeout = bridgeTimeout

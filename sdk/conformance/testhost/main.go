@@ -84,25 +84,22 @@ func (p *program) host(s *conformance.Settings) (*hostsdk.Host, error) {
 	if s.TLS != nil {
 		tls = hostsdk.TLSFiles(s.TLS.Cert, s.TLS.Key, s.TLS.CA)
 	}
-	host, err := hostsdk.New(hostsdk.Options{
+	var hooks []hostsdk.Hook
+	for _, hook := range s.Validate {
+		hooks = append(hooks, hostsdk.Validate(hook, p.handler(hook), p.options(s, hook)...))
+	}
+	for _, hook := range s.Mutate {
+		hooks = append(hooks, hostsdk.Mutate(hook, p.handler(hook), p.options(s, hook)...))
+	}
+	for _, hook := range s.Initialize {
+		hooks = append(hooks, hostsdk.Initialize(hook, p.initializer(hook), p.options(s, hook)...))
+	}
+	return hostsdk.New(hostsdk.Options{
 		Name: s.Name, Instance: s.Instance, Zone: s.Zone, Clusters: s.Clusters, Dispatchers: s.Dispatchers, ServerName: s.ServerName, TLS: tls,
 		MaxOutstanding: s.MaxOutstanding, MaxFrameBytes: s.MaxFrameBytes, DrainTimeout: time.Duration(s.DrainTimeoutMS) * time.Millisecond,
 		Logger:         slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		TracerProvider: sdktrace.NewTracerProvider(), // Real spans, which are exported nowhere.
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, hook := range s.Validate {
-		host.Validate(hook, p.handler(hook), p.options(s, hook)...)
-	}
-	for _, hook := range s.Mutate {
-		host.Mutate(hook, p.handler(hook), p.options(s, hook)...)
-	}
-	for _, hook := range s.Initialize {
-		host.Initialize(hook, p.initializer(hook), p.options(s, hook)...)
-	}
-	return host, nil
+	}, hooks...)
 }
 
 func (p *program) options(s *conformance.Settings, hook string) (options []hostsdk.HookOption) {

@@ -55,12 +55,13 @@ func (m *Mesh) sdkHost(at place) (run func(context.Context) error, ready <-chan 
 	if m.traces != nil {
 		o.TracerProvider = m.traces.sampled
 	}
-	h, err := hostsdk.New(o)
+	var hooks []hostsdk.Hook
+	for _, i := range m.hooks(at) {
+		hooks = append(hooks, m.hook(i, at.replica))
+	}
+	h, err := hostsdk.New(o, hooks...)
 	if err != nil {
 		return nil, nil, err
-	}
-	for _, i := range m.hooks(at) {
-		m.register(h, i, at.replica)
 	}
 	return h.Run, h.Ready(), nil
 }
@@ -89,11 +90,10 @@ func (m *Mesh) hooks(at place) []int {
 	return mine
 }
 
-// register adds a hook of the scenario's stage, which allows everything.
-func (m *Mesh) register(h *hostsdk.Host, hook, replica int) {
+// hook is a hook of the scenario's stage, which allows everything.
+func (m *Mesh) hook(hook, replica int) hostsdk.Hook {
 	if m.webhooks != nil {
-		h.Validate(scenario.Hook(hook), m.webhooks.adapted(scenario.Hook(hook)))
-		return
+		return hostsdk.Validate(scenario.Hook(hook), m.webhooks.adapted(scenario.Hook(hook)))
 	}
 	wait, patch := m.scenario.Wait(replica), m.scenario.Patch(hook)
 	handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
@@ -104,8 +104,7 @@ func (m *Mesh) register(h *hostsdk.Host, hook, replica int) {
 		return hostsdk.Patch(patch), nil
 	}
 	if m.scenario.Stage == scenario.Mutate {
-		h.Mutate(scenario.Hook(hook), handler, hostsdk.Speculate())
-		return
+		return hostsdk.Mutate(scenario.Hook(hook), handler, hostsdk.Speculate())
 	}
-	h.Validate(scenario.Hook(hook), handler)
+	return hostsdk.Validate(scenario.Hook(hook), handler)
 }

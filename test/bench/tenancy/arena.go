@@ -115,11 +115,10 @@ func (a *arena) serve(ctx, life, hosting context.Context) error {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "bench", Instance: "host", Dispatchers: []string{listener.Addr().String()}, TLS: hostsdk.TLSConfig(a.keys.Client()),
 		MaxOutstanding: outstanding, Logger: slog.New(slog.DiscardHandler),
-	})
+	}, hostsdk.Validate(hookName(streams), handle))
 	if err != nil {
 		return err
 	}
-	h.Validate(hookName(streams), handle)
 	a.hosts.Go(func() error { return h.Run(hosting) })
 	select {
 	case <-h.Ready():

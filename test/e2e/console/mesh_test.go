@@ -110,7 +110,7 @@ func newScene(t *testing.T, portcullis string) *scene {
 		"--operator=operator", "--data-dir=" + t.TempDir(),
 	}})
 	s := &scene{mesh: m, dispatcher: m.Serve(t)}
-	m.Host(t, host, handlers)
+	m.Host(t, host, hooks()...)
 	pair, err := callers.Client(apiServer)
 	if err != nil {
 		t.Fatal(err)
@@ -136,16 +136,18 @@ func (s *scene) apply(t *testing.T, portcullis string, documents ...string) {
 	}
 }
 
-func handlers(h *hostsdk.Host) {
-	h.Validate(quick, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	h.Validate(slow, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		<-time.After(slowly)
-		return hostsdk.Allow(), nil
-	})
-	h.Validate(broken, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, errors.New("no rules") })
-	h.Validate(shadow, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Deny("not yet"), nil
-	})
+func hooks() []hostsdk.Hook {
+	return []hostsdk.Hook{
+		hostsdk.Validate(quick, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }),
+		hostsdk.Validate(slow, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			<-time.After(slowly)
+			return hostsdk.Allow(), nil
+		}),
+		hostsdk.Validate(broken, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, errors.New("no rules") }),
+		hostsdk.Validate(shadow, func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Deny("not yet"), nil
+		}),
+	}
 }
 
 // review sends the review of a Pod.

@@ -63,13 +63,14 @@ func TestWebhooksOfControllerRuntimeAreHooks(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1"} {
 		t.Run(version, func(t *testing.T) {
 			o := adapt.Options{ReviewVersions: []string{version}}
-			host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)})
+			host, err := hostsdk.New(hostsdk.Options{Name: "adapted", Logger: slog.New(slog.DiscardHandler)},
+				hostsdk.Validate("pods", adapt.Handler(admission.WithValidator(scheme, podValidator{}), o)),
+				hostsdk.Mutate("defaults", adapt.Handler(admission.WithDefaulter(scheme, podDefaulter{}), o)),
+				hostsdk.Validate("seen", adapt.Handler(&admission.Webhook{Handler: handler}, o)),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
-			host.Validate("pods", adapt.Handler(admission.WithValidator(scheme, podValidator{}), o))
-			host.Mutate("defaults", adapt.Handler(admission.WithDefaulter(scheme, podDefaulter{}), o))
-			host.Validate("seen", adapt.Handler(&admission.Webhook{Handler: handler}, o))
 			d := hosttest.Start(t, host)
 			request := hosttest.Create(pod)
 

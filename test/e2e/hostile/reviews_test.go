@@ -49,18 +49,19 @@ func users() role {
 // hangingHost has a host with hooks that do not answer, as long as the attack goes on.
 func (a *attack) hangingHost(hooks ...string) {
 	a.Helper()
+	var hangs []hostsdk.Hook
+	for _, hook := range hooks {
+		hangs = append(hangs, hostsdk.Validate(hook, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}))
+	}
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: tenantName, Dispatchers: []string{a.Hosts}, Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSConfig(a.tls(tenantName)),
-	})
+	}, hangs...)
 	if err != nil {
 		a.Fatal(err)
-	}
-	for _, hook := range hooks {
-		h.Validate(hook, func(ctx context.Context, _ *hostsdk.Request) (*hostsdk.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
 	}
 	a.acts.Go(func() { _ = h.Run(a.ctx) })
 }

@@ -70,15 +70,13 @@ type victim struct {
 // newVictim starts its host. Its hook denies the objects that are to be denied.
 func newVictim(t *testing.T, a *arena) *victim {
 	t.Helper()
-	a.Host(t, victimName, func(h *hostsdk.Host) {
-		h.Validate(victimHook, func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
-			<-time.After(handling)
-			if r.Name() == "denied" {
-				return hostsdk.Deny("no"), nil
-			}
-			return hostsdk.Allow(), nil
-		})
-	})
+	a.Host(t, victimName, hostsdk.Validate(victimHook, func(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+		<-time.After(handling)
+		if r.Name() == "denied" {
+			return hostsdk.Deny("no"), nil
+		}
+		return hostsdk.Allow(), nil
+	}))
 	return &victim{caller: a.caller(t, victimName), url: a.dispatcher.URL(victimName, "validate")}
 }
 

@@ -16,18 +16,18 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/process"
 )
 
-// Host runs a host of the test's own process, with the hooks that register
-// adds, on sessions to all dispatchers, and returns when all hooks are in
+// Host runs a host of the test's own process, with these hooks,
+// on sessions to all dispatchers, and returns when all hooks are in
 // rotation. It drains when the test ends.
-func (m *Mesh) Host(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+func (m *Mesh) Host(t testing.TB, identity string, hooks ...hostsdk.Hook) *hostsdk.Host {
 	t.Helper()
-	return awaitHost(t, identity, m.StartHost(t, identity, register))
+	return awaitHost(t, identity, m.StartHost(t, identity, hooks...))
 }
 
 // HostOn is Host with a session to one dispatcher alone.
-func (m *Mesh) HostOn(t testing.TB, d *Dispatcher, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+func (m *Mesh) HostOn(t testing.TB, d *Dispatcher, identity string, hooks ...hostsdk.Hook) *hostsdk.Host {
 	t.Helper()
-	return awaitHost(t, identity, m.startHost(t, []string{d.Hosts}, identity, register))
+	return awaitHost(t, identity, m.startHost(t, []string{d.Hosts}, identity, hooks...))
 }
 
 func awaitHost(t testing.TB, identity string, host *hostsdk.Host) *hostsdk.Host {
@@ -41,12 +41,12 @@ func awaitHost(t testing.TB, identity string, host *hostsdk.Host) *hostsdk.Host 
 }
 
 // StartHost is Host, and returns at once.
-func (m *Mesh) StartHost(t testing.TB, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+func (m *Mesh) StartHost(t testing.TB, identity string, hooks ...hostsdk.Hook) *hostsdk.Host {
 	t.Helper()
-	return m.startHost(t, m.addresses(), identity, register)
+	return m.startHost(t, m.addresses(), identity, hooks...)
 }
 
-func (m *Mesh) startHost(t testing.TB, dispatchers []string, identity string, register func(*hostsdk.Host)) *hostsdk.Host {
+func (m *Mesh) startHost(t testing.TB, dispatchers []string, identity string, hooks ...hostsdk.Hook) *hostsdk.Host {
 	t.Helper()
 	cert, key := m.Certify(t, identity)
 	log := newLog(t)
@@ -55,11 +55,10 @@ func (m *Mesh) startHost(t testing.TB, dispatchers []string, identity string, re
 		Dispatchers: dispatchers,
 		TLS:         hostsdk.TLSFiles(cert, key, m.AuthorityFile()),
 		Logger:      slog.New(slog.NewTextHandler(log, nil)),
-	})
+	}, hooks...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	register(host)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- host.Run(ctx) }()

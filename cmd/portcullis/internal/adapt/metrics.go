@@ -8,7 +8,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/adapt"
 	"github.com/portcullis-mesh/portcullis/bridge/adapt/remote"
-	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
 // metrics are the metrics of a host before a webhook. It passes its observations to the governor.
@@ -20,7 +19,7 @@ type metrics struct {
 
 var _ adapt.Observer = (*metrics)(nil)
 
-func newMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.Host) (*metrics, error) {
+func newMetrics(m prometheus.Registerer, g *remote.Governor, sessions func() int) (*metrics, error) {
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
@@ -48,7 +47,7 @@ func newMetrics(m prometheus.Registerer, g *remote.Governor, host *hostsdk.Host)
 		m.Register(gauge("portcullis_adapt_slots", "Calls that the host takes at a time; 0 while the webhook cannot be called.", g.Slots)),
 		m.Register(gauge("portcullis_adapt_calls_in_flight", "Calls that the webhook has.", g.InFlight)),
 		m.Register(gauge("portcullis_adapt_webhook_up", "1 while the webhook can be called.", up)),
-		m.Register(gauge("portcullis_adapt_sessions", "Dispatchers that have accepted the host.", func() int { return len(host.Status().Sessions) })),
+		m.Register(gauge("portcullis_adapt_sessions", "Dispatchers that have accepted the host.", sessions)),
 	)
 }
 

@@ -80,14 +80,11 @@ func (a *adapter) wire(metrics *prometheus.Registry) error {
 	if a.governor, err = remote.NewGovernor(options); err != nil {
 		return err
 	}
+	if a.calls, err = newMetrics(metrics, a.governor, a.sessions); err != nil {
+		return err
+	}
 	if a.host, err = a.newHost(); err != nil {
 		return err
-	}
-	if a.calls, err = newMetrics(metrics, a.governor, a.host); err != nil {
-		return err
-	}
-	for _, h := range a.plan.hooks {
-		a.register(h)
 	}
 	if a.config.listenAdmin != "" {
 		a.admin = telemetry.NewAdminServer(telemetry.AdminOptions{Gatherer: metrics, Ready: a.missing, Profiles: a.config.profiles, Logger: a.log})
@@ -140,15 +137,19 @@ func (a *adapter) connectTo(at remote.Address) error {
 
 func (a *adapter) newHost() (*hostsdk.Host, error) {
 	c := a.config
+	var hooks []hostsdk.Hook
+	for _, h := range a.plan.hooks {
+		hooks = append(hooks, a.hook(h))
+	}
 	return hostsdk.New(hostsdk.Options{
 		Name: c.name, Dispatchers: c.dispatchers, TLS: hostsdk.TLSFiles(c.tls.cert, c.tls.key, c.tls.ca), ServerName: c.serverName,
 		Instance: c.instance, Zone: c.zone, Clusters: c.clusters, MaxOutstanding: c.maxOutstanding, MaxFrameBytes: c.maxReview,
 		DrainTimeout: c.drainTimeout, Logger: a.log, TracerProvider: a.telemetry.TracerProvider,
-	})
+	}, hooks...)
 }
 
-// register adds a hook to the host.
-func (a *adapter) register(h adaptedHook) {
+// hook is a hook of the host.
+func (a *adapter) hook(h adaptedHook) hostsdk.Hook {
 	webhook := a.webhooks[listenerOf(h.at)]
 	handler := adapt.Forward(webhook, &h.at.URL, adapt.Options{
 		ReviewVersions: []string{h.version}, SideEffects: h.effects, Propagator: a.telemetry.Propagator, Observer: a.calls,
@@ -165,11 +166,11 @@ func (a *adapter) register(h adaptedHook) {
 	})
 	switch {
 	case !h.mutates:
-		a.host.Validate(h.name, handler, ready)
+		return hostsdk.Validate(h.name, handler, ready)
 	case h.speculate:
-		a.host.Mutate(h.name, handler, ready, hostsdk.Speculate())
+		return hostsdk.Mutate(h.name, handler, ready, hostsdk.Speculate())
 	default:
-		a.host.Mutate(h.name, handler, ready)
+		return hostsdk.Mutate(h.name, handler, ready)
 	}
 }
 
@@ -203,7 +204,7 @@ func (a *adapter) missing() []string {
 	if !a.governor.Up() {
 		out = append(out, "the webhook cannot be called")
 	}
-	if len(a.host.Status().Sessions) == 0 {
+	if a.sessions() == 0 {
 		out = append(out, "no dispatcher is connected")
 	}
 	select {
@@ -213,6 +214,9 @@ func (a *adapter) missing() []string {
 	}
 	return out
 }
+
+// sessions is how many dispatchers have accepted the host.
+func (a *adapter) sessions() int { return len(a.host.Status().Sessions) }
 
 // run serves until ctx ends, and then until the calls in flight have ended.
 func (a *adapter) run(ctx context.Context) error {

@@ -139,11 +139,10 @@ func TestWhenAPartFailsTheOthersStopInOrder(t *testing.T) {
 		Name: "sample-host", Dispatchers: []string{within(t, "the listeners", serving).Hosts},
 		TLS:    hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}, sampleHooks()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addSampleHooks(h)
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- h.Run(ctx) }()

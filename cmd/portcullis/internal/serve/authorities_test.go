@@ -300,11 +300,10 @@ func TestAHostThatIsRenewedServesOn(t *testing.T) {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "policy", Dispatchers: []string{x.info.Hosts}, ServerName: "localhost", Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSFiles(x.d.path("host.crt"), x.d.path("host.key"), x.d.path("certs/ca.crt")),
-	})
+	}, hostsdk.Validate("policy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Validate("policy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()

@@ -230,11 +230,10 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 		TLS:            hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
 		TracerProvider: tracing.TracerProvider,
 		Logger:         d.log,
-	})
+	}, sampleHooks()...)
 	if err != nil {
 		return err
 	}
-	addSampleHooks(h)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.Run(gctx) })
 	g.Go(func() error {

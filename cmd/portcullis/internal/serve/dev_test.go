@@ -65,11 +65,10 @@ func TestDevWithoutSamplesHandsOutWhatAHostNeeds(t *testing.T) {
 	}
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: "own", Dispatchers: line[1:2], TLS: hostsdk.TLSFiles(line[2], line[3], line[4]), Logger: slog.New(slog.DiscardHandler),
-	})
+	}, hostsdk.Validate("imagepolicy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Validate("imagepolicy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
 	left := make(chan error, 1)
 	go func() { left <- host.Run(ctx) }()
 	within(t, "its hook in rotation", host.Ready())

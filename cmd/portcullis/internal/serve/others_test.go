@@ -54,11 +54,10 @@ func (r *replica) host(t *testing.T) {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "sample-host", Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSFiles(r.dev.path("certs/host.crt"), r.dev.path("certs/host.key"), r.dev.path("certs/ca.crt")),
-	})
+	}, sampleHooks()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addSampleHooks(h)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = h.Run(ctx) })

@@ -101,20 +101,21 @@ func newOutcomeMesh(t *testing.T) *outcomeMesh {
 	m.info = within(t, "the dispatcher", started)
 	_, m.info.ClientCert, m.info.ClientKey = d.clientFiles()
 	cert, key := d.hostFiles()
-	h, err := hostsdk.New(hostsdk.Options{
-		Name: "outcomes", Dispatchers: []string{m.info.Hosts}, TLS: hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	fails := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 		return nil, errors.New("no database")
 	}
-	h.Validate("allowed.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil })
-	h.Validate("denied.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Deny("no"), nil })
-	h.Validate("failed.example.com", fails)
-	h.Validate("failed-open.example.com", fails)
+	h, err := hostsdk.New(hostsdk.Options{
+		Name: "outcomes", Dispatchers: []string{m.info.Hosts}, TLS: hostsdk.TLSFiles(cert, key, d.path("certs/ca.crt")),
+		Logger: slog.New(slog.DiscardHandler),
+	},
+		hostsdk.Validate("allowed.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }),
+		hostsdk.Validate("denied.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Deny("no"), nil }),
+		hostsdk.Validate("failed.example.com", fails),
+		hostsdk.Validate("failed-open.example.com", fails),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
 	left := make(chan error, 1)
 	go func() { left <- h.Run(ctx) }()
 	t.Cleanup(func() {

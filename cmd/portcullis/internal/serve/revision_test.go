@@ -57,11 +57,10 @@ func serveSamples(t *testing.T, info readyInfo, d *dev) (leave func()) {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "sample-host", Dispatchers: []string{info.Hosts}, Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
-	})
+	}, sampleHooks()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addSampleHooks(h)
 	ctx, stop := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- h.Run(ctx) }()

@@ -114,14 +114,13 @@ func (r *rotated) host(ready func() error) (*hostsdk.Host, func()) {
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "policy", Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler),
 		TLS: hostsdk.TLSFiles(r.dev.path("certs/host.crt"), r.dev.path("certs/host.key"), r.dev.path("certs/ca.crt")),
-	})
+	}, hostsdk.Validate("policy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+		<-time.After(10 * time.Millisecond)
+		return hostsdk.Deny("nobody may"), nil
+	}, hostsdk.ReadyWhen(func(context.Context) error { return ready() })))
 	if err != nil {
 		r.Fatal(err)
 	}
-	h.Validate("policy.example.com", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		<-time.After(10 * time.Millisecond)
-		return hostsdk.Deny("nobody may"), nil
-	}, hostsdk.ReadyWhen(func(context.Context) error { return ready() }))
 	ctx, cancel := context.WithCancel(r.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()

@@ -11,12 +11,14 @@ import (
 	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 )
 
-// addSampleHooks registers the hooks of the sample configuration. It is there to be edited, and its rules may come to cover
+// sampleHooks are the hooks of the sample configuration. It is there to be edited, and its rules may come to cover
 // DELETE, where there is no object.
-func addSampleHooks(h *hostsdk.Host) {
-	h.Validate("pinned-images.portcullis.dev", kube.Validate(pinnedImages))
-	h.Mutate("owner.portcullis.dev", kube.Mutate(owner))
-	h.Mutate("cost-center.portcullis.dev", kube.Mutate(costCenter))
+func sampleHooks() []hostsdk.Hook {
+	return []hostsdk.Hook{
+		hostsdk.Validate("pinned-images.portcullis.dev", kube.Validate(pinnedImages)),
+		hostsdk.Mutate("owner.portcullis.dev", kube.Mutate(owner)),
+		hostsdk.Mutate("cost-center.portcullis.dev", kube.Mutate(costCenter)),
+	}
 }
 
 func pinnedImages(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*hostsdk.Response, error) {

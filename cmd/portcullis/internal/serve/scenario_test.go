@@ -324,25 +324,22 @@ func (s *scenario) hosts() {
 	})
 	images := allowAfter(func(ctx context.Context, _ *hostsdk.Request) { wait(ctx, &s.delays.images) })
 	for _, instance := range []string{"labels-1", "labels-2"} {
-		s.host(instance, s.addresses(), 0, func(h *hostsdk.Host) {
-			for _, hook := range []string{"owner", "team", "limits"} {
-				h.Mutate(hook+".example.com", pass)
-			}
-		})
+		s.host(instance, s.addresses(), 0,
+			hostsdk.Mutate("owner.example.com", pass), hostsdk.Mutate("team.example.com", pass), hostsdk.Mutate("limits.example.com", pass))
 	}
 	for _, instance := range []string{"policy-1", "policy-2"} {
-		s.host(instance, s.addresses(), 0, func(h *hostsdk.Host) {
-			h.Validate("policy.example.com", policy)
-			h.Validate("names.example.com", pass)
-		})
+		s.host(instance, s.addresses(), 0,
+			hostsdk.Validate("policy.example.com", policy),
+			hostsdk.Validate("names.example.com", pass),
+		)
 	}
-	s.host("images-1", s.addresses(), len(s.dispatchers), func(h *hostsdk.Host) { h.Validate("images.example.com", images) })
+	s.host("images-1", s.addresses(), len(s.dispatchers), hostsdk.Validate("images.example.com", images))
 	var far []string
 	for _, address := range s.addresses() {
 		l := newSlowLink(s.T, address)
 		s.remote, far = append(s.remote, l), append(far, l.address())
 	}
-	s.host("remote-1", far, 0, func(h *hostsdk.Host) { h.Validate("remote.example.com", pass) })
+	s.host("remote-1", far, 0, hostsdk.Validate("remote.example.com", pass))
 	s.hostProcess()
 	for _, d := range s.dispatchers {
 		s.until(func() bool { return s.knows(d, clusterNumber(scenarioClusters-1)) })
@@ -371,7 +368,7 @@ func (s *scenario) addresses() (all []string) {
 }
 
 // host runs an instance of a host, which takes so many calls at a time, until the end of the test.
-func (s *scenario) host(instance string, dispatchers []string, slots int, hooks func(*hostsdk.Host)) {
+func (s *scenario) host(instance string, dispatchers []string, slots int, hooks ...hostsdk.Hook) {
 	s.Helper()
 	d := s.dispatchers[0].dev
 	name, _, _ := strings.Cut(instance, "-")
@@ -379,11 +376,10 @@ func (s *scenario) host(instance string, dispatchers []string, slots int, hooks 
 		Name: name, Instance: instance, Dispatchers: dispatchers, MaxOutstanding: slots, DrainTimeout: time.Millisecond,
 		TLS:    hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
 		Logger: slog.New(slog.DiscardHandler), Dial: s.dialer(dispatchers),
-	})
+	}, hooks...)
 	if err != nil {
 		s.Fatal(err)
 	}
-	hooks(h)
 	ended := make(chan error, 1)
 	ctx := s.Context()
 	go func() { ended <- h.Run(ctx) }()
@@ -430,14 +426,12 @@ func runScenarioHost(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
+	pass := allowAfter(func(context.Context, *hostsdk.Request) {})
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "audit", Instance: "audit-1", Dispatchers: o.Dispatchers, TLS: hostsdk.TLSFiles(o.Cert, o.Key, o.CA), Logger: slog.New(slog.DiscardHandler),
-	})
+	}, hostsdk.Validate("audit.example.com", pass), hostsdk.Validate("quota.example.com", pass))
 	if err != nil {
 		return err
-	}
-	for _, hook := range []string{"audit.example.com", "quota.example.com"} {
-		h.Validate(hook, allowAfter(func(context.Context, *hostsdk.Request) {}))
 	}
 	return h.Run(context.Background())
 }

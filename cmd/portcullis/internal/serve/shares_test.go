@@ -80,11 +80,10 @@ func newShares(t *testing.T) *shares {
 		Name: "sample-host", Dispatchers: []string{within(t, "the listeners", serving).Hosts}, MaxOutstanding: sharesSlots,
 		TLS:    hostsdk.TLSFiles(s.dev.path("certs/host.crt"), s.dev.path("certs/host.key"), s.dev.path("certs/ca.crt")),
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}, hostsdk.Validate("pinned-images.portcullis.dev", s.hold))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Validate("pinned-images.portcullis.dev", s.hold)
 	go func() { left <- h.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()

@@ -228,12 +228,13 @@ func (s *soak) host(d *dev, hook string, handler hostsdk.Handler) {
 		Name: hook, Dispatchers: []string{s.info.Hosts}, MaxOutstanding: 8, DrainTimeout: time.Millisecond,
 		TLS:    hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	},
+		hostsdk.Validate(hook, handler),
+		hostsdk.Mutate(hook, handler),
+	)
 	if err != nil {
 		s.Fatal(err)
 	}
-	h.Validate(hook, handler)
-	h.Mutate(hook, handler)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(s.Context()) }()
 	s.Cleanup(func() { <-ended })

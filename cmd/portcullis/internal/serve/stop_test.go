@@ -54,25 +54,26 @@ func newStopping(t *testing.T, drainTimeout time.Duration) *stopping {
 // addHost connects the sample host. It ends with the test.
 func (s *stopping) addHost(t *testing.T, d *dev) {
 	t.Helper()
+	allow := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
 	var err error
 	s.host, err = hostsdk.New(hostsdk.Options{
 		Name: "sample-host", Dispatchers: []string{s.hosts},
 		TLS:    hostsdk.TLSFiles(d.path("certs/host.crt"), d.path("certs/host.key"), d.path("certs/ca.crt")),
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	},
+		hostsdk.Mutate("owner.portcullis.dev", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			s.called <- struct{}{}
+			<-s.verdict
+			return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"portcullis.dev/owner":"me"}}]`)), nil
+		}),
+		hostsdk.Mutate("cost-center.portcullis.dev", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
+			return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels/portcullis.dev~1cost-center","value":"mine"}]`)), nil
+		}),
+		hostsdk.Validate("pinned-images.portcullis.dev", allow),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	allow := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return hostsdk.Allow(), nil }
-	s.host.Mutate("owner.portcullis.dev", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		s.called <- struct{}{}
-		<-s.verdict
-		return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels","value":{"portcullis.dev/owner":"me"}}]`)), nil
-	})
-	s.host.Mutate("cost-center.portcullis.dev", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
-		return hostsdk.Patch([]byte(`[{"op":"add","path":"/metadata/labels/portcullis.dev~1cost-center","value":"mine"}]`)), nil
-	})
-	s.host.Validate("pinned-images.portcullis.dev", allow)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	left := make(chan error, 1)
 	go func() { left <- s.host.Run(ctx) }()

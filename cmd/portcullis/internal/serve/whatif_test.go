@@ -69,13 +69,7 @@ type slowHost struct {
 // run runs the host until the end of the test. It offers the mutating hooks as validating ones too.
 func (s *slowHost) run(r *rotated) {
 	r.Helper()
-	h, err := hostsdk.New(hostsdk.Options{
-		Name: "slow", Instance: s.instance, Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler), MaxOutstanding: s.slots,
-		TLS: hostsdk.TLSFiles(r.dev.path("certs/host.crt"), r.dev.path("certs/host.key"), r.dev.path("certs/ca.crt")),
-	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	var hooks []hostsdk.Hook
 	for name, took := range s.times {
 		handler := func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) {
 			if !s.quick.Load() {
@@ -87,9 +81,16 @@ func (s *slowHost) run(r *rotated) {
 			return hostsdk.Allow(), nil
 		}
 		if strings.HasPrefix(name, "first") || strings.HasPrefix(name, "second") {
-			h.Mutate(name, handler, hostsdk.Speculate())
+			hooks = append(hooks, hostsdk.Mutate(name, handler, hostsdk.Speculate()))
 		}
-		h.Validate(name, handler)
+		hooks = append(hooks, hostsdk.Validate(name, handler))
+	}
+	h, err := hostsdk.New(hostsdk.Options{
+		Name: "slow", Instance: s.instance, Dispatchers: []string{r.info.Hosts}, Logger: slog.New(slog.DiscardHandler), MaxOutstanding: s.slots,
+		TLS: hostsdk.TLSFiles(r.dev.path("certs/host.crt"), r.dev.path("certs/host.key"), r.dev.path("certs/ca.crt")),
+	}, hooks...)
+	if err != nil {
+		r.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	var running sync.WaitGroup

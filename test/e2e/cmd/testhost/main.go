@@ -54,22 +54,23 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var hooks []hostsdk.Hook
+	for _, hook := range p.validate {
+		hooks = append(hooks, hostsdk.Validate(hook, p.witness(p.handler(""))))
+	}
+	for _, hook := range p.mutate {
+		hooks = append(hooks, hostsdk.Mutate(hook, p.handler(p.patching())))
+	}
+	for _, name := range p.initialize {
+		hooks = append(hooks, hostsdk.Initialize(name, p.handler(p.patching())))
+	}
 	seeing := telemetry.New(ctx, telemetry.Options{Logger: log})
 	host, err := hostsdk.New(hostsdk.Options{
 		Name: p.name, Dispatchers: p.dispatchers, TLS: hostsdk.TLSFiles(p.cert, p.key, p.ca),
 		Logger: log, TracerProvider: seeing.TracerProvider, Resolver: p.resolver(),
-	})
+	}, hooks...)
 	if err != nil {
 		return err
-	}
-	for _, hook := range p.validate {
-		host.Validate(hook, p.witness(p.handler("")))
-	}
-	for _, hook := range p.mutate {
-		host.Mutate(hook, p.handler(p.patching()))
-	}
-	for _, name := range p.initialize {
-		host.Initialize(name, p.handler(p.patching()))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return host.Run(ctx) })

@@ -45,7 +45,7 @@ func languages() map[string]language {
 
 func goMutates() []cut {
 	return []cut{
-		{"policy.go", `\thost\.Mutate\(.*\n`, ""},
+		{"policy.go", `\t\thostsdk\.Mutate\(.*\n`, ""},
 		{"policy.go", `\tmetav1 .*\n`, ""},
 		{"policy.go", `(?s)\n// teamLabel labels .*$`, ""},
 		{"policy_test.go", `\t"reflect"\n`, ""},
