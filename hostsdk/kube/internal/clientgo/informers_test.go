@@ -1,4 +1,6 @@
-package kube_test
+// Package clientgo_test tests hosts beside client-go. It is apart from package kube: `go mod tidy` looks for the imports of the tests of each
+// package that an author imports, and an author without client-go may have a k8s.io/api that does not fit to ours.
+package clientgo_test
 
 import (
 	"context"
