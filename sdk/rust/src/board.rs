@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::hook::stage_name;
 use crate::limits;
-use crate::proto::admission::v1::Stage;
-use crate::proto::host::v1::{HookOffer, HookState, State, Welcome};
+use crate::proto::host::v1::{self as contract, HookOffer, Welcome};
 use crate::session::Event;
+use crate::stage::{HookState, Stage};
 
 /// The state of a host's sessions, for health pages and tests.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +48,7 @@ pub struct HookStatus {
     /// Clusters for which the hook is in this state; empty means all.
     pub clusters: Vec<String>,
     /// The state.
-    pub state: State,
+    pub state: HookState,
     /// What to do about it.
     pub message: String,
 }
@@ -165,21 +164,22 @@ impl Inner {
     }
 
     /// Sets states of hooks, and returns those that are to be logged.
-    fn set(&mut self, session: u64, states: &[HookState]) -> Vec<HookStatus> {
+    fn set(&mut self, session: u64, states: &[contract::HookState]) -> Vec<HookStatus> {
         let Some((status, _)) = self.sessions.get_mut(&session) else { return Vec::new() };
         let mut news = Vec::new();
         for state in states {
+            let Some(stage) = Stage::of(state.stage) else { continue };
             let next = HookStatus {
                 name: state.name.clone(),
-                stage: state.stage(),
+                stage,
                 clusters: state.clusters.clone(),
-                state: state.state(),
+                state: HookState::of(state.state()),
                 message: state.message.clone(),
             };
             if !state.revision.is_empty() {
                 status.revision.clone_from(&state.revision);
             }
-            if next.state == State::InRotation {
+            if next.state == HookState::InRotation {
                 self.waiting.remove(&(next.name.clone(), state.stage));
             }
             replace(&mut status.hooks, next.clone());
@@ -206,11 +206,10 @@ fn replace(states: &mut Vec<HookStatus>, next: HookStatus) -> bool {
 
 /// Logs a change of a hook. A state in which the hook gets no calls, since something is missing, is a warning.
 fn log(dispatcher: &str, hook: &HookStatus) {
-    let state = hook.state.as_str_name().trim_start_matches("STATE_").to_lowercase();
-    let stage = stage_name(hook.stage);
+    let (stage, state) = (hook.stage.as_str(), hook.state.as_str());
     let why = (!hook.message.is_empty()).then_some(hook.message.as_str());
     let clusters = (!hook.clusters.is_empty()).then(|| tracing::field::debug(&hook.clusters));
-    if matches!(hook.state, State::UnknownHook | State::NotAuthorized) {
+    if matches!(hook.state, HookState::UnknownHook | HookState::NotAuthorized) {
         tracing::warn!(hook = hook.name, stage, state, dispatcher, why, clusters, "hook changed");
     } else {
         tracing::info!(hook = hook.name, stage, state, dispatcher, why, clusters, "hook changed");
@@ -220,16 +219,18 @@ fn log(dispatcher: &str, hook: &HookStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::host::v1::State;
 
     fn offer(name: &str) -> HookOffer {
         HookOffer { name: name.into(), stage: Stage::Validate.into(), ..HookOffer::default() }
     }
 
-    fn state(name: &str, state: State) -> HookState {
-        HookState { name: name.into(), stage: Stage::Validate.into(), state: state.into(), ..HookState::default() }
+    fn state(name: &str, state: State) -> contract::HookState {
+        let (name, stage, state) = (name.into(), Stage::Validate.into(), state.into());
+        contract::HookState { name, stage, state, ..Default::default() }
     }
 
-    fn welcome(hooks: Vec<HookState>) -> Event {
+    fn welcome(hooks: Vec<contract::HookState>) -> Event {
         Event::Welcomed(Welcome { dispatcher_id: "d1".into(), hooks, ..Welcome::default() })
     }
 
@@ -251,9 +252,13 @@ mod tests {
         one.note(&Event::HookChanged(state("a", State::NotAuthorized)));
         one.note(&Event::Leaving(crate::proto::host::v1::DispatcherDrain::default()));
         one.ignored.store(3, Ordering::Relaxed);
+        one.note(&Event::HookChanged(contract::HookState { stage: 77, ..state("b", State::Pending) }));
+        one.note(&Event::HookChanged(contract::HookState { state: 77, ..state("c", State::Pending) }));
         let session = board.status().sessions.remove(0);
         assert_eq!((session.dispatcher.as_str(), session.leaving, session.ignored_frames), ("d1", true, 3));
-        assert_eq!(session.hooks[0].state, State::NotAuthorized);
+        let hooks = session.hooks.iter().map(|hook| (hook.name.as_str(), hook.stage, hook.state.as_str()));
+        let want = [("a", Stage::Validate, "not_authorized"), ("c", Stage::Validate, "unspecified")];
+        assert_eq!(hooks.collect::<Vec<_>>(), want);
         drop(one);
         assert!(board.status().sessions.is_empty());
     }

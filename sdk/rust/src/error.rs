@@ -109,6 +109,11 @@ impl Denied {
         Self(self.0.warning(text))
     }
 
+    /// As [`Verdict::warnings`].
+    pub fn warnings(self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self(self.0.warnings(texts))
+    }
+
     /// As [`Verdict::audit`].
     pub fn audit(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         Self(self.0.audit(key, value))

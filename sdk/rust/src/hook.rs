@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{self, Future};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,11 +10,11 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, HandlerError};
+use crate::error::{Error, HandlerError, PublicError};
 use crate::limits;
-use crate::proto::admission::v1::Stage;
 use crate::proto::host::v1::HookOffer;
 use crate::request::Request;
+use crate::stage::Stage;
 use crate::verdict::Verdict;
 
 /// What a handler returns: a verdict, or why there is none.
@@ -34,7 +34,9 @@ pub struct Hook {
     pub(crate) name: String,
     pub(crate) stage: Stage,
     pub(crate) speculate: bool,
-    handler: Handler,
+    /// Of the operations without one of their own.
+    handler: Option<Handler>,
+    operations: Vec<(&'static str, Handler)>,
     ready: Option<ReadyProbe>,
     complaints: Mutex<Complaints>,
 }
@@ -46,7 +48,7 @@ impl Hook {
         F: Fn(Request) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HandlerResult> + Send + 'static,
     {
-        Self::new(name.into(), Stage::Validate, handler)
+        Self::new(name.into(), Stage::Validate, Some(boxed(handler)))
     }
 
     /// A mutating hook, by the name that it has in its configuration.
@@ -55,7 +57,7 @@ impl Hook {
         F: Fn(Request) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HandlerResult> + Send + 'static,
     {
-        Self::new(name.into(), Stage::Mutate, handler)
+        Self::new(name.into(), Stage::Mutate, Some(boxed(handler)))
     }
 
     /// An initializer, by the name that it has in its `InitializerConfiguration`: it completes an object before the object is
@@ -70,22 +72,84 @@ impl Hook {
         F: Fn(T, Request) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T, HandlerError>> + Send + 'static,
     {
-        Self::new(name.into(), Stage::Initialize, move |request: Request| {
+        let handler = boxed(move |request: Request| {
             let started = created(&request).map(|(before, object)| (before, initializer(object, request.clone())));
             async move {
                 let (before, initializing) = started?;
                 Verdict::changed(&request, &before, &initializing.await?)
             }
-        })
+        });
+        Self::new(name.into(), Stage::Initialize, Some(handler))
     }
 
-    fn new<F, Fut>(name: String, stage: Stage, handler: F) -> Self
+    /// A validating hook with a handler for each operation: [`create`](Self::create), [`update`](Self::update) and
+    /// [`delete`](Self::delete). An operation without one is allowed.
+    ///
+    /// ```
+    /// use portcullis_host::{Hook, Request, Verdict};
+    /// use serde_json::Value;
+    ///
+    /// let hook = Hook::validator("storage.example.com").update(async |old: Value, new: Value, _: Request| {
+    ///     let shrinks = new["spec"]["gib"].as_u64() < old["spec"]["gib"].as_u64();
+    ///     Ok(if shrinks { Verdict::deny("storage only grows") } else { Verdict::allow() })
+    /// });
+    /// ```
+    pub fn validator(name: impl Into<String>) -> Self {
+        Self::new(name.into(), Stage::Validate, None)
+    }
+
+    /// A mutating hook, likewise. [`Verdict::difference`] makes a verdict of the object that a handler was given and has changed.
+    pub fn mutator(name: impl Into<String>) -> Self {
+        Self::new(name.into(), Stage::Mutate, None)
+    }
+
+    fn new(name: String, stage: Stage, handler: Option<Handler>) -> Self {
+        let (operations, complaints) = (Vec::new(), Mutex::default());
+        Self { name, stage, speculate: false, handler, operations, ready: None, complaints }
+    }
+
+    /// Sets the handler of creations. It gets the object, as [`Request::object`] decodes it, and the request.
+    pub fn create<T, F, Fut>(self, handler: F) -> Self
     where
-        F: Fn(Request) -> Fut + Send + Sync + 'static,
+        T: DeserializeOwned + 'static,
+        F: Fn(T, Request) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HandlerResult> + Send + 'static,
     {
-        let handler: Handler = Box::new(move |request| Box::pin(handler(request)));
-        Self { name, stage, speculate: false, handler, ready: None, complaints: Mutex::default() }
+        self.operation("CREATE", move |request| Ok(handler(request.needed()?, request)))
+    }
+
+    /// Sets the handler of updates. It gets the object before the update, the object after it, and the request.
+    pub fn update<T, F, Fut>(self, handler: F) -> Self
+    where
+        T: DeserializeOwned + 'static,
+        F: Fn(T, T, Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.operation("UPDATE", move |request| Ok(handler(request.needed_old()?, request.needed()?, request)))
+    }
+
+    /// Sets the handler of deletions. It gets the object that is deleted, and the request.
+    pub fn delete<T, F, Fut>(self, handler: F) -> Self
+    where
+        T: DeserializeOwned + 'static,
+        F: Fn(T, Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.operation("DELETE", move |request| Ok(handler(request.needed_old()?, request)))
+    }
+
+    /// Sets the handler of one operation, in place of the one that the hook has for all.
+    fn operation<F, Fut>(mut self, name: &'static str, handler: F) -> Self
+    where
+        F: Fn(Request) -> Result<Fut, PublicError> + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let handler = boxed(move |request| {
+            let called = handler(request);
+            async move { called?.await }
+        });
+        self.operations.push((name, handler));
+        self
     }
 
     /// Agrees to calls whose verdicts may be thrown away: the dispatcher may then ask a mutating hook before the hooks in
@@ -108,7 +172,11 @@ impl Hook {
     }
 
     pub(crate) fn handle(&self, request: Request) -> BoxFuture<HandlerResult> {
-        (self.handler)(request)
+        let own = self.operations.iter().find(|(name, _)| *name == request.operation());
+        match own.map(|(_, handler)| handler).or(self.handler.as_ref()) {
+            Some(handler) => handler(request),
+            None => Box::pin(future::ready(Ok(Verdict::allow()))),
+        }
     }
 
     /// Why the hook is not ready, in public.
@@ -135,8 +203,19 @@ impl Hook {
         tracing::error!(hook = self.name, stage = self.stage_name(), cluster, uid, error, unlogged, "{what}");
     }
 
+    /// What is wrong with its handlers.
+    fn fault(&self) -> Option<String> {
+        let names: Vec<_> = self.operations.iter().map(|(name, _)| name).collect();
+        let twice = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name));
+        match twice {
+            Some((_, name)) => Some(format!("has two handlers of {name}")),
+            None if names.is_empty() && self.handler.is_none() => Some("has no handler".into()),
+            None => None,
+        }
+    }
+
     pub(crate) fn stage_name(&self) -> &'static str {
-        stage_name(self.stage)
+        self.stage.as_str()
     }
 
     pub(crate) fn offer(&self) -> HookOffer {
@@ -147,6 +226,14 @@ impl Hook {
             projections: Vec::new(),
         }
     }
+}
+
+fn boxed<F, Fut>(handler: F) -> Handler
+where
+    F: Fn(Request) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = HandlerResult> + Send + 'static,
+{
+    Box::new(move |request| Box::pin(handler(request)))
 }
 
 /// The object that a request creates, as the type writes it, and the object.
@@ -192,6 +279,9 @@ impl Hooks {
             if hook.name.is_empty() {
                 return wrong("a hook has no name".into());
             }
+            if let Some(fault) = hook.fault() {
+                return wrong(format!("hook {:?} {fault}", hook.name));
+            }
             let same = by_name.entry(hook.name.clone()).or_default();
             if same.iter().any(|other| other.stage == hook.stage) {
                 return wrong(format!("hook {:?} was registered twice to {}", hook.name, hook.stage_name()));
@@ -212,14 +302,5 @@ impl Hooks {
     /// The hooks of a name: one for a stage.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Hook>> {
         self.by_name.get(name).into_iter().flatten()
-    }
-}
-
-pub(crate) fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Initialize => "initialize",
-        Stage::Mutate => "mutate",
-        Stage::Validate => "validate",
-        other => other.as_str_name(),
     }
 }

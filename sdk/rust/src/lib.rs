@@ -17,6 +17,7 @@ mod session;
 pub mod signal;
 #[cfg(test)]
 mod sockets_test;
+mod stage;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -28,8 +29,7 @@ pub use crate::board::{HookStatus, SessionStatus, Status};
 pub use crate::error::{Denied, Error, HandlerError, PublicError};
 pub use crate::hook::{HandlerResult, Hook};
 pub use crate::host::{Builder, Host};
-pub use crate::proto::admission::v1::Stage;
-pub use crate::proto::host::v1::{Mode, State};
 pub use crate::request::{Kind, Objects, Request, Resource};
+pub use crate::stage::{HookState, Mode, Stage};
 pub use crate::tls::{Pem, Tls};
 pub use crate::verdict::Verdict;

@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{HandlerError, PublicError};
-use crate::proto::admission::v1::{AdmissionRequest, Object, Stage, UserInfo};
-use crate::proto::host::v1::{HookCall, Mode};
+use crate::proto::admission::v1::{AdmissionRequest, Object, UserInfo};
+use crate::proto::host::v1::HookCall;
+use crate::stage::{Mode, Stage};
 use crate::verdict::Verdict;
 use crate::wire::Received;
 
@@ -72,15 +73,16 @@ pub enum Objects<T> {
 pub struct Request {
     review: Arc<Received>,
     hook: usize,
+    stage: Stage,
     deadline: Instant,
 }
 
 impl Request {
     /// The request of one hook of a review. `None` if it cannot be decoded: no handler is called with it, so that no
     /// method of a request can fail for that reason.
-    pub(crate) fn new(review: Arc<Received>, hook: usize, deadline: Instant) -> Option<Self> {
+    pub(crate) fn new(review: Arc<Received>, hook: usize, stage: Stage, deadline: Instant) -> Option<Self> {
         review.request()?;
-        Some(Self { review, hook, deadline })
+        Some(Self { review, hook, stage, deadline })
     }
 
     fn call(&self) -> &HookCall {
@@ -106,9 +108,9 @@ impl Request {
         &self.call().configuration
     }
 
-    /// [`Stage::Initialize`], [`Stage::Mutate`] or [`Stage::Validate`].
+    /// The part of the write at which the hook is asked.
     pub fn stage(&self) -> Stage {
-        self.call().stage()
+        self.stage
     }
 
     /// 0, or 1 when a mutating hook is asked again because others changed the object after it.
@@ -116,10 +118,9 @@ impl Request {
         self.call().round
     }
 
-    /// Why the hook is asked; a handler without side effects need not care. [`Mode::Shadow`] means that the verdict decides
-    /// nothing, [`Mode::Speculative`] and [`Mode::Hedge`] that it may not count.
+    /// Why the hook is asked: whether the verdict decides.
     pub fn mode(&self) -> Mode {
-        self.call().mode()
+        Mode::of(self.call().mode())
     }
 
     /// Name of the cluster that the request comes from, as the mesh authenticated it.
@@ -240,17 +241,27 @@ impl Request {
     ///
     /// As [`object`](Self::object), and if one that the operation needs is missing.
     pub fn objects<T: DeserializeOwned>(&self) -> Result<Objects<T>, PublicError> {
-        let operation = self.operation();
-        let missing = |what| PublicError::new(format!("the request to {operation} has no {what}"));
-        let object = || self.object()?.ok_or_else(|| missing("object"));
-        let old = || self.old_object()?.ok_or_else(|| missing("old object"));
-        match operation {
-            "CREATE" => Ok(Objects::Create(object()?)),
-            "UPDATE" => Ok(Objects::Update { old: old()?, new: object()? }),
-            "DELETE" => Ok(Objects::Delete(old()?)),
-            "CONNECT" => Ok(Objects::Connect(object()?)),
-            _ => Err(PublicError::new(format!("the operation {operation:?} is none that a handler knows"))),
+        match self.operation() {
+            "CREATE" => Ok(Objects::Create(self.needed()?)),
+            "UPDATE" => Ok(Objects::Update { old: self.needed_old()?, new: self.needed()? }),
+            "DELETE" => Ok(Objects::Delete(self.needed_old()?)),
+            "CONNECT" => Ok(Objects::Connect(self.needed()?)),
+            other => Err(PublicError::new(format!("the operation {other:?} is none that a handler knows"))),
         }
+    }
+
+    /// The object of an operation that has one.
+    pub(crate) fn needed<T: DeserializeOwned>(&self) -> Result<T, PublicError> {
+        self.object()?.ok_or_else(|| self.missing("object"))
+    }
+
+    /// The old object of an operation that has one.
+    pub(crate) fn needed_old<T: DeserializeOwned>(&self) -> Result<T, PublicError> {
+        self.old_object()?.ok_or_else(|| self.missing("old object"))
+    }
+
+    fn missing(&self, what: &str) -> PublicError {
+        PublicError::new(format!("the request to {} has no {what}", self.operation()))
     }
 
     /// Allows the write with the object changed by `edit`, which gets it in a type of `k8s-openapi`, one of yours, or as a

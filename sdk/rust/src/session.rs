@@ -241,7 +241,7 @@ async fn run(start: Start, started: Arc<OnceLock<Instant>>, runner: Runner) -> D
     let queued = at.duration_since(start.received);
     tracing::trace!(hook = start.call().name, call = start.pair.call, ?queued, "handler called");
     let span = runner.telemetry.span(&start, at);
-    let result = match Request::new(start.review.clone(), start.pair.hook as usize, start.deadline) {
+    let result = match Request::new(start.review.clone(), start.pair.hook as usize, start.hook.stage, start.deadline) {
         Some(request) => span.around(|| start.hook.handle(request)).await,
         None => Err(HandlerError::public("the dispatcher sent a request that cannot be decoded")),
     };

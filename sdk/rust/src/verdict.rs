@@ -10,9 +10,10 @@ use crate::change::change;
 use crate::core::failure;
 use crate::error::{HandlerError, PublicError};
 use crate::limits::VERDICT_ITEMS;
-use crate::proto::admission::v1::{AdmissionResponse, Stage, Status, StatusCause, StatusDetails};
+use crate::proto::admission::v1::{AdmissionResponse, Status, StatusCause, StatusDetails};
 use crate::proto::host::v1::verdict::Outcome;
 use crate::request::Request;
+use crate::stage::Stage;
 
 /// The code of a denial that names none.
 const FORBIDDEN: u16 = 403;

@@ -59,6 +59,22 @@ async fn a_denial_as_an_error_is_a_denial_at_every_stage() -> Result<(), Error> 
 }
 
 #[tokio::test]
+async fn a_denial_carries_what_its_error_says() -> Result<(), Error> {
+    let denied = || {
+        let denied =
+            Denied::new("no").code(422).reason("Invalid").cause("spec", "bad").warning("a").warnings(["b", "c"]);
+        denied.audit("key", "value")
+    };
+    let host = Host::builder("h").validate("v", move |_: Request| ready(Err(Outer(denied()).into()))).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let answer = dispatcher.review("v", create("{}")).await?;
+    assert_eq!((answer.allowed, answer.code, answer.reason.as_str()), (false, 422, "Invalid"));
+    assert_eq!((answer.message.as_str(), answer.causes), ("no", vec![("spec".to_owned(), "bad".to_owned())]));
+    assert_eq!((answer.warnings, answer.audit["key"].as_str()), (["a", "b", "c"].map(str::to_owned).into(), "value"));
+    dispatcher.stop().await
+}
+
+#[tokio::test]
 async fn an_error_that_is_no_denial_stays_a_failure() -> Result<(), Error> {
     assert_eq!(Denied::try_from(Verdict::allow()).expect_err("it allows"), Verdict::allow());
     let host = Host::builder("h")
@@ -79,12 +95,13 @@ fn any_denial(random: &mut fastrand::Rng) -> Denied {
     let text = |random: &mut fastrand::Rng| texts[random.choice([0, 1, 2, 3, 4, 5]).unwrap_or_default()].clone();
     let mut denial = Denied::new(text(random));
     for _ in 0..random.usize(..8) {
-        denial = match random.u8(..6) {
+        denial = match random.u8(..7) {
             0 => denial.code(random.u16(..)),
             1 => denial.reason(text(random)),
             2 => denial.cause(text(random), text(random)),
             3 => denial.audit(text(random), text(random)),
-            4 => (0..random.usize(..5000)).fold(denial, |denial, i| denial.warning(i.to_string())),
+            4 => denial.warning(text(random)),
+            5 => denial.warnings((0..random.usize(..5000)).map(|i| i.to_string())),
             _ => (0..random.usize(..5000)).fold(denial, |denial, i| denial.cause("f", i.to_string())),
         };
     }

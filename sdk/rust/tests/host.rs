@@ -7,7 +7,7 @@ use portcullis_host::proto::admission::v1::{AdmissionRequest, ExtraValue, Object
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
 use portcullis_host::testing::{FakeDispatcher, create, delete, update};
-use portcullis_host::{Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
+use portcullis_host::{Builder, Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -99,6 +99,90 @@ async fn a_request_names_its_kind_its_resource_its_user_and_its_objects() -> Res
     dispatcher.stop().await
 }
 
+#[tokio::test]
+async fn each_operation_has_a_handler_of_its_own_and_the_others_are_allowed() -> Result<(), Error> {
+    async fn created(Small(n): Small, request: Request) -> HandlerResult {
+        Ok(Verdict::deny(format!("{} {n}", request.operation())))
+    }
+    let host = Host::builder("h")
+        .hook(
+            Hook::validator("v")
+                .create(created)
+                .update(async |Small(old): Small, Small(new): Small, request: Request| {
+                    Ok(Verdict::deny(format!("{} {old} {new}", request.operation())))
+                })
+                .delete(created),
+        )
+        .hook(Hook::mutator("m").create(async |mut pod: Named, request: Request| {
+            pod.metadata.labels = Some(json!({"team": request.namespace()}));
+            Verdict::difference(&request, &pod)
+        }))
+        .hook(Hook::validate("rest", async |_| Ok(Verdict::deny("rest"))).delete(created))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let (one, two) = (pod(), json!({"spec": {"n": 2}}));
+    let connect = AdmissionRequest { operation: "CONNECT".into(), ..create(&one) };
+    for (hook, request, message) in [
+        ("v", create(&one), "CREATE 1.5"),
+        ("v", update(&one, &two), "UPDATE 1.5 2"),
+        ("v", delete(&one), "DELETE 1.5"),
+        ("v", connect.clone(), ""),
+        ("m", update(&one, &two), ""),
+        ("m", delete(&one), ""),
+        ("rest", create(&one), "rest"),
+        ("rest", connect, "rest"),
+        ("rest", delete(&one), "DELETE 1.5"),
+    ] {
+        let answer = dispatcher.review(hook, request).await?;
+        assert_eq!((answer.allowed, answer.message.as_str(), answer.patch.len()), (message.is_empty(), message, 0));
+    }
+    let answer = dispatcher.review("m", create(&one)).await?;
+    assert_eq!(json!(answer.patch), json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
+    for (request, why) in [
+        (AdmissionRequest { object: None, ..create(&one) }, "the request to CREATE has no object"),
+        (AdmissionRequest { object: None, ..update(&one, &two) }, "the request to UPDATE has no object"),
+        (AdmissionRequest { old_object: None, ..update(&one, &two) }, "the request to UPDATE has no old object"),
+        (AdmissionRequest { old_object: None, ..delete(&one) }, "the request to DELETE has no old object"),
+        (create("{}"), "the object cannot be decoded as host::Small"),
+    ] {
+        let ended = dispatcher.ask("v", request, Duration::from_secs(5)).await?;
+        assert!(matches!(&ended.outcome, Some(Outcome::Error(e)) if e.message == why), "{why}: {ended:?}");
+    }
+    dispatcher.stop().await
+}
+
+#[test]
+fn a_fault_of_a_hook_is_told_when_the_host_is_built() {
+    let twice = |hook: Hook| hook.create(async |_: Value, _| Ok(Verdict::allow()));
+    for (hooks, why) in [
+        (vec![], "the host has no hooks: register some with `validate`, `mutate` or `initialize`"),
+        (vec![Hook::validate("", allow)], "a hook has no name"),
+        (vec![Hook::mutator("m")], "hook \"m\" has no handler"),
+        (vec![twice(twice(Hook::validator("v")))], "hook \"v\" has two handlers of CREATE"),
+        (vec![Hook::mutate("m", allow), Hook::mutate("m", allow)], "hook \"m\" was registered twice to mutate"),
+    ] {
+        let error = hooks.into_iter().fold(Host::builder("h"), Builder::hook).build().expect_err(why);
+        assert_eq!(error.to_string(), why);
+    }
+    assert!(Host::builder("h").validate("same", allow).mutate("same", allow).build().is_ok());
+}
+
+#[tokio::test]
+async fn a_request_says_why_it_is_asked() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .validate("v", async |request: Request| Ok(Verdict::deny(request.mode().as_str())))
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let calls = [0, 1, 2, 3, 4, 77, -1].map(|mode| HookCall { mode, ..call("v", 9000) });
+    let mut said = Vec::new();
+    for verdict in dispatcher.post(create(pod()), calls.to_vec()).await?.wait().await? {
+        let Some(Outcome::Response(response)) = verdict.outcome else { panic!("{verdict:?}") };
+        said.push(response.status.unwrap_or_default().message);
+    }
+    assert_eq!(said, ["unspecified", "decide", "speculative", "hedge", "shadow", "unspecified", "unspecified"]);
+    dispatcher.stop().await
+}
+
 /// What a Pod says in `spec.n`.
 struct Small(f64);
 
@@ -143,7 +227,7 @@ async fn an_initializer_patches_by_what_it_makes_of_the_object() -> Result<(), E
         .initialize("same", async |pod: Value, _: Request| Ok(pod))
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
-    assert!(dispatcher.hello().hooks.iter().all(|offer| offer.stage() == Stage::Initialize));
+    assert!(dispatcher.hello().hooks.iter().all(|offer| offer.stage == i32::from(Stage::Initialize)));
     for (hook, want) in [
         ("typed", r#"[{"op":"add","path":"/metadata/labels","value":{"team":"shop"}}]"#),
         ("value", r#"[{"op":"add","path":"/x","value":1}]"#),

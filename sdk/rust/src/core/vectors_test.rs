@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use super::{Action, Ending, Pair, Start, State};
 use crate::hook::Hook;
-use crate::proto::admission::v1::Stage;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::verdict::Outcome;
 use crate::proto::host::v1::{ConnectRequest, ConnectResponse, HandlerError, Hello};
+use crate::stage::Stage;
 use crate::verdict::outcome;
 use crate::{HandlerError as Failure, HandlerResult, Host, PublicError, Request, Verdict};
 
@@ -196,7 +196,7 @@ impl Scene {
     fn start(&mut self, start: Start) {
         let (pair, name, stage) = (start.pair, start.hook.name.clone(), start.hook.stage);
         let review = start.review.clone();
-        let request = Request::new(review, pair.hook as usize, start.deadline).expect("a request");
+        let request = Request::new(review, pair.hook as usize, stage, start.deadline).expect("a request");
         let ending = match name.as_str() {
             "wait" | "stubborn" => {
                 self.shown.started.push(name);
@@ -261,7 +261,7 @@ fn handle(name: &str, request: &Request) -> HandlerResult {
             Ok(Verdict::patch_bytes(patch).warning(format!("patched in round {}", request.round())))
         }
         "name-configuration" => Ok(Verdict::allow().audit("configuration", request.configuration())),
-        "name-mode" => Ok(Verdict::allow().audit("mode", request.mode().as_str_name())),
+        "name-mode" => Ok(Verdict::allow().audit("mode", format!("MODE_{}", request.mode().as_str().to_uppercase()))),
         "fail" => Err(Failure::internal("password is hunter2")),
         "fail-in-public" => Err(PublicError::new("registry is down").with_cause("password is hunter2").into()),
         other => panic!("no handler {other}"),

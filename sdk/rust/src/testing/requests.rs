@@ -8,10 +8,10 @@ use prost::Message;
 use serde_json::Value;
 
 use super::PATIENCE;
-use crate::Request;
-use crate::proto::admission::v1::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Object, Stage, UserInfo};
+use crate::proto::admission::v1::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Object, UserInfo};
 use crate::proto::host::v1::{HookCall, Review};
 use crate::wire::Received;
+use crate::{Request, Stage};
 
 /// A request that creates an object, given as JSON: a [`Value`] or a text. Kind, name and namespace are the object's; the
 /// resource is the usual plural of its kind. Change what the hook looks at besides.
@@ -39,7 +39,7 @@ pub fn delete(old: impl Display) -> AdmissionRequest {
 pub fn handler_request(hook: &str, stage: Stage, request: &AdmissionRequest) -> Request {
     let call = HookCall { name: hook.into(), stage: stage.into(), ..HookCall::default() };
     let review = Review { hooks: vec![call], request: Some(request.encode_to_vec().into()), ..Review::default() };
-    Request::new(Arc::new(Received::new(review)), 0, Instant::now() + PATIENCE).expect("it was just encoded")
+    Request::new(Arc::new(Received::new(review)), 0, stage, Instant::now() + PATIENCE).expect("it was just encoded")
 }
 
 fn raw(object: &str) -> Object {

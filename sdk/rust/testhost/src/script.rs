@@ -206,7 +206,7 @@ fn echo(verdict: Verdict, request: &Request, remaining: Duration) -> Verdict {
         ("configuration", request.configuration().into()),
         ("dry-run", request.is_dry_run().to_string()),
         ("round", request.round().to_string()),
-        ("mode", request.mode().as_str_name().into()),
+        ("mode", format!("MODE_{}", request.mode().as_str().to_uppercase())),
         ("object-sha256", digest(request.raw_object())),
         ("old-object-sha256", digest(request.raw_old_object())),
         ("remaining-ms", remaining.as_millis().to_string()),
