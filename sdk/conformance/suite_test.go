@@ -179,6 +179,11 @@ func (s *stage) pass(d time.Duration) {
 	}
 }
 
+// tableHead stands above the table in docs/conformance.md.
+const tableHead = "# Conformance\n\n" +
+	"Which test host passes which case of the [conformance suite](../sdk/conformance/README.md).\n" +
+	"`make conformancetable` writes it.\n\n"
+
 // writeTable writes the column of one test host. Entries of other columns, and of cases that did not run, stay.
 func writeTable(file, name string, results map[string]bool) error {
 	columns, old, err := readTable(file)
@@ -189,7 +194,7 @@ func writeTable(file, name string, results map[string]bool) error {
 		columns = append(columns, name)
 	}
 	var b strings.Builder
-	b.WriteString("# Conformance\n\nWhich test host passes which case of the [conformance suite](../conformance/README.md). `make conformancetable` writes it.\n\n")
+	b.WriteString(tableHead)
 	fmt.Fprintf(&b, "| case | a host |%s\n|---|---|%s\n", cells(columns), strings.Repeat("---|", len(columns)))
 	for _, c := range cases() {
 		entries := make([]string, len(columns))
@@ -244,5 +249,9 @@ func TestTheTableKeepsTheOtherColumns(t *testing.T) {
 	columns, entries, err := readTable(file)
 	if err != nil || len(columns) != 2 || entries[first]["go"] != "pass" || entries[first]["rust"] != "FAIL" {
 		t.Errorf("read %v and %v, %v", columns, entries[first], err)
+	}
+	page, err := os.ReadFile("../../docs/conformance.md")
+	if err != nil || !strings.HasPrefix(string(page), tableHead) {
+		t.Errorf("docs/conformance.md begins otherwise than the table, %v", err)
 	}
 }
