@@ -304,3 +304,41 @@ impl Hooks {
         self.by_name.get(name).into_iter().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Log;
+
+    async fn allow(_: Request) -> HandlerResult {
+        Ok(Verdict::allow())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_has_five_seconds() {
+        let started = tokio::time::Instant::now();
+        let hook = Hook::validate("v", allow).ready_when(|| std::future::pending());
+        assert_eq!(hook.not_ready().await.as_deref(), Some("the probe took too long"));
+        assert_eq!(started.elapsed().as_secs(), 5);
+    }
+
+    #[test]
+    fn faults_of_a_hook_are_logged_once_a_second_and_the_others_are_counted() {
+        let log = Log::get();
+        let hook = Hook::validate("complains of itself", allow);
+        let logged = || log.with("complains of itself");
+        (0..3).for_each(|_| hook.complain("handler failed", "c", "u", "e"));
+        assert_eq!(logged().len(), 1);
+        hook.complaints.lock().unwrap().last = Instant::now().checked_sub(limits::COMPLAINTS);
+        hook.complain("handler failed", "c", "u", "e");
+        let lines = logged();
+        assert!(lines.len() == 2 && lines[0].contains("unlogged=0") && lines[1].contains("unlogged=2"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_host_offers_a_bounded_number_of_hooks() {
+        let hooks = |count: usize| Hooks::new((0..count).map(|i| Hook::validate(i.to_string(), allow)).collect());
+        assert!(hooks(limits::HOOKS).is_ok());
+        assert!(hooks(limits::HOOKS + 1).is_err_and(|error| error.to_string().contains("more than 1024")));
+    }
+}

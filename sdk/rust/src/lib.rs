@@ -10,10 +10,15 @@ mod error;
 mod hook;
 mod host;
 mod limits;
+#[cfg(test)]
+#[path = "../tests/log/mod.rs"]
+mod log;
 mod manager;
 pub mod proto;
 mod request;
 mod session;
+#[cfg(test)]
+mod session_test;
 pub mod signal;
 #[cfg(test)]
 mod sockets_test;

@@ -141,7 +141,7 @@ struct Served {
 impl Loop {
     async fn keep_session(self) -> Drained {
         let mut wait = self.target.delay;
-        let mut attempts = 0;
+        let mut backoff = Backoff::default();
         let mut last_error = String::new();
         for at in self.target.endpoints.iter().cycle() {
             if self.stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -154,11 +154,7 @@ impl Loop {
             }
             self.report(at, &served, &mut last_error);
             let _ = self.shared.news.send(News::Ended { key: self.target.key.clone() });
-            if served.useful {
-                attempts = 0;
-            }
-            wait = backoff(attempts, fastrand::f64());
-            attempts += 1;
+            wait = backoff.after(served.useful, fastrand::f64());
         }
         (self.target.key, Ok(()))
     }
@@ -227,11 +223,22 @@ impl Loop {
     }
 }
 
-/// The pause after `attempts` failures in a row: longer each time, and random by `chance`, 0 to 1, so that the clients of a
-/// dispatcher that restarts do not come back all at once.
-pub(crate) fn backoff(attempts: u32, chance: f64) -> Duration {
-    let most = limits::BACKOFF_MAX.min(limits::BACKOFF_MIN * 2 * (1 << attempts.min(6)));
-    limits::BACKOFF_MIN + most.saturating_sub(limits::BACKOFF_MIN).mul_f64(chance)
+/// The pauses between two dials.
+#[derive(Debug, Default)]
+struct Backoff {
+    /// Sessions in a row that were of no use.
+    failures: u32,
+}
+
+impl Backoff {
+    /// The pause after a session: longer after each one in a row that was of no use, and random by `chance`, 0 to 1, so that the
+    /// clients of a dispatcher that restarts do not come back all at once.
+    fn after(&mut self, useful: bool, chance: f64) -> Duration {
+        let failures = if useful { 0 } else { self.failures };
+        self.failures = failures.saturating_add(1);
+        let most = limits::BACKOFF_MAX.min(limits::BACKOFF_MIN * 2 * (1 << failures.min(6)));
+        limits::BACKOFF_MIN + most.saturating_sub(limits::BACKOFF_MIN).mul_f64(chance)
+    }
 }
 
 #[cfg(test)]
@@ -239,11 +246,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_between_dials_grows_and_is_bounded() {
-        assert_eq!(backoff(0, 0.0), limits::BACKOFF_MIN);
-        assert_eq!(backoff(0, 1.0), Duration::from_millis(200));
-        assert_eq!(backoff(3, 1.0), Duration::from_millis(1600));
-        assert_eq!(backoff(1000, 1.0), limits::BACKOFF_MAX);
-        assert_eq!(backoff(1000, 0.0), limits::BACKOFF_MIN);
+    fn the_pause_between_dials_grows_until_a_session_is_of_use() {
+        let mut backoff = Backoff::default();
+        let mut longest = |useful| backoff.after(useful, 1.0).as_millis();
+        assert_eq!([false; 7].map(&mut longest), [200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!([true, false, true].map(&mut longest), [200, 400, 200]);
+        for failures in [0, 3, 1000, u32::MAX] {
+            assert_eq!(Backoff { failures }.after(false, 0.0), limits::BACKOFF_MIN);
+        }
     }
 }

@@ -12,13 +12,20 @@ use rcgen::{
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request as Rpc, Response, Status, Streaming};
 
 use crate::dial::dial;
 use crate::dial_plan::Endpoint;
-use crate::error::whole_text;
+use crate::error::{SessionError, whole_text};
+use crate::log::Log;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Reply;
 use crate::proto::host::v1::host_service_client::HostServiceClient;
@@ -291,6 +298,70 @@ async fn a_dispatcher_of_another_name_or_authority_gets_no_session() {
 }
 
 #[tokio::test]
+async fn a_host_sends_its_intermediates_and_trusts_each_of_its_authorities() {
+    let (root, other) = (Authority::new("root"), Authority::new("beside"));
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let issuer = CertifiedIssuer::signed_by(params, key, &root.issuer).expect("an authority");
+    let below = Authority { issuer, folder: root.folder.clone() };
+    let (cert, key) = below.issue(identity());
+    let cert = (cert + &below.issuer.pem()).into_bytes();
+    let ca = (other.issuer.pem() + &root.issuer.pem()).into_bytes();
+    let mut dispatcher = Dispatcher::listen(Some(root.server("mesh.example"))).await;
+    let tls = Tls::pem(Pem { cert, key: key.into(), ca });
+    let running = run(host(&[&dispatcher]).tls(tls).server_name("mesh.example"));
+    let (session, _) = dispatcher.welcome("d1", &[]).await;
+    assert!(session.identity.is_some());
+    drop(session);
+    running.stop().await.expect("a clean end");
+    std::mem::forget(below); // The folder is that of the root.
+}
+
+#[tokio::test]
+async fn a_server_of_another_protocol_gets_no_session() {
+    let authority = Authority::new("protocol");
+    let (cert, key) = authority.issue(SanType::DnsName("mesh.example".try_into().expect("a name")));
+    let cert = CertificateDer::from_pem_slice(cert.as_bytes()).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&TLS13])
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .expect("a certificate and its key");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("an address").to_string();
+    let at = Endpoint { address, server_name: "mesh.example".into() };
+    let serve = async {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        // It says nothing of the protocol that it speaks.
+        let _stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.expect("a session of TLS");
+        std::future::pending::<()>().await;
+    };
+    let tls = authority.files();
+    let dialled = tokio::select! {
+        dialled = patiently(dial(&at, &tls)) => dialled,
+        () = serve => unreachable!("it waits"),
+    };
+    let error = whole_text(&dialled.map(drop).expect_err("no session"));
+    assert!(error.ends_with("the other side does not speak HTTP/2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dial_has_ten_seconds() {
+    let authority = Authority::new("silent");
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let at =
+        Endpoint { address: silent.local_addr().expect("an address").to_string(), server_name: "m.example".into() };
+    tokio::time::pause();
+    let started = tokio::time::Instant::now();
+    let dialled = dial(&at, &authority.files()).await;
+    assert!(matches!(dialled, Err(SessionError::NoWelcome)), "{dialled:?}");
+    assert_eq!(started.elapsed().as_secs(), 10);
+}
+
+#[tokio::test]
 async fn files_are_read_anew_at_each_dial() {
     let authority = Authority::new("rotation");
     let mut dispatcher = Dispatcher::listen(Some(authority.server("mesh.example"))).await;
@@ -336,6 +407,10 @@ fn the_fault_of_the_own_certificate_is_named() {
     assert!(error.contains("the certificate of this host and its key"), "{error}");
     let none = Tls::pem(Pem { cert: Vec::new(), key: Vec::new(), ca: authority.issuer.pem().into() });
     assert!(none.config().is_err());
+    let (cert, key) = authority.issue(identity());
+    let alone = Tls::pem(Pem { cert: cert.into(), key: key.into(), ca: b"no PEM".into() });
+    let error = alone.config().expect_err("no authorities").to_string();
+    assert_eq!(error, "the authorities hold no certificate in PEM");
 }
 
 #[tokio::test]
@@ -413,6 +488,30 @@ async fn a_session_that_is_lost_is_dialled_again() {
         let (session, _) = dispatcher.welcome("d1", &[]).await;
         session.to_host.send(Err(Status::unavailable("stopping"))).await.expect("the host listens");
     }
+    running.stop().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn the_log_says_why_there_is_no_session() {
+    let log = Log::get();
+    let mut dispatcher = Dispatcher::listen(None).await;
+    let running = run(host(&[&dispatcher]));
+    let address = dispatcher.address.clone();
+    let logged = |text: &str| log.with(&address).iter().filter(|line| line.contains(text)).count();
+    // A session is logged before the next one is dialled.
+    for (refused, ended) in [(0, 0), (1, 0), (1, 0)] {
+        let session = dispatcher.sessions.recv().await.expect("a session");
+        assert_eq!((logged("no session, trying on"), logged("session ended")), (refused, ended));
+        let refusal = Status::permission_denied("no HookRoute lists this host");
+        session.to_host.send(Err(refusal)).await.expect("the host listens");
+    }
+    assert_eq!(logged("no HookRoute lists this host"), 1);
+    let (session, _) = dispatcher.welcome("d1", &[]).await;
+    session.to_host.send(Err(Status::unavailable("stopping"))).await.expect("the host listens");
+    let (session, _) = dispatcher.welcome("d1", &[]).await;
+    assert!(log.with(&address).last().expect("a line").contains("Unavailable: stopping"));
+    assert_eq!(logged("session ended"), 1);
+    drop(session);
     running.stop().await.expect("a clean end");
 }
 

@@ -7,7 +7,7 @@ use portcullis_host::proto::admission::v1::{AdmissionRequest, ExtraValue, Object
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
 use portcullis_host::testing::{FakeDispatcher, create, delete, update};
-use portcullis_host::{Builder, Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
+use portcullis_host::{Builder, Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Tls, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -70,7 +70,8 @@ async fn a_request_names_its_kind_its_resource_its_user_and_its_objects() -> Res
         let (kind, resource) = (request.kind(), request.resource());
         assert_eq!((kind.group, kind.version, kind.kind), ("", "v1", "Pod"));
         assert_eq!((resource.group, resource.version, resource.resource), ("", "v1", "pods"));
-        assert_eq!((request.subresource(), request.user_uid(), request.uid().len()), ("", "7", 36));
+        assert_eq!((request.subresource(), request.user_uid(), request.uid().len()), ("status", "7", 36));
+        assert_eq!((request.configuration(), request.tracestate(), request.traceparent()), ("testing", "", None));
         assert_eq!(request.groups(), ["system:authenticated"]);
         assert_eq!(request.extra().collect::<Vec<_>>(), [("scopes", &["a".to_owned()][..])]);
         assert_eq!(request.options::<Value>()?.expect("options")["kind"], "Options");
@@ -88,6 +89,7 @@ async fn a_request_names_its_kind_its_resource_its_user_and_its_objects() -> Res
     ] {
         let raw = Object { raw: "{\"kind\":\"Options\"}".into(), ..Object::default() };
         request.options = Some(raw);
+        request.sub_resource = "status".into();
         let user = request.user_info.as_mut().expect("a user");
         user.uid = "7".into();
         user.extra.insert("scopes".into(), ExtraValue { items: vec!["a".into()] });
@@ -165,6 +167,39 @@ fn a_fault_of_a_hook_is_told_when_the_host_is_built() {
         assert_eq!(error.to_string(), why);
     }
     assert!(Host::builder("h").validate("same", allow).mutate("same", allow).build().is_ok());
+}
+
+#[test]
+fn a_fault_of_a_host_is_told_when_it_is_built() {
+    let host = || Host::builder("h").validate("v", allow);
+    for (builder, why) in [
+        (Host::builder("").validate("v", allow), "the host has no name: give it one, for example \"imagepolicy\""),
+        (host().dispatcher("mesh").tls(Tls::plaintext()), "dispatcher \"mesh\": want host:port"),
+        (
+            host().dispatcher("mesh:8444"),
+            "the host has no certificates: use `Tls::files`, or `Tls::plaintext` in tests",
+        ),
+        (host().max_outstanding(0), "a limit is 0, or larger than 2 GiB"),
+        (host().max_frame_bytes(0), "a limit is 0, or larger than 2 GiB"),
+        (host().max_frame_bytes(1 << 31), "a limit is 0, or larger than 2 GiB"),
+        (host().drain_timeout(Duration::ZERO), "the time to drain is 0"),
+    ] {
+        assert_eq!(builder.build().expect_err(why).to_string(), why);
+    }
+}
+
+#[tokio::test]
+async fn a_host_introduces_itself_and_runs_once() -> Result<(), Error> {
+    let host = Host::builder("h").validate("v", allow).zone("z1").instance("i1").cluster("a").clusters(["b", "c"]);
+    let host = host.max_outstanding(3).max_frame_bytes(1 << 20).build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let hello = dispatcher.hello();
+    assert_eq!((hello.host.as_str(), hello.zone.as_str(), hello.instance.as_str()), ("h", "z1", "i1"));
+    assert_eq!((hello.max_outstanding, hello.max_frame_bytes), (3, 1 << 20));
+    assert_eq!(hello.clusters, ["a", "b", "c"]);
+    let again = FakeDispatcher::start(&host).await.expect_err("it runs").to_string();
+    assert_eq!(again, "the host runs already, or has run");
+    dispatcher.stop().await
 }
 
 #[tokio::test]
@@ -441,6 +476,8 @@ async fn a_hook_is_ready_when_its_probe_says_so() -> Result<(), Error> {
         .hook(Hook::validate("empty", allow).ready_when(async || Err(HandlerError::public("cache is empty"))))
         .hook(Hook::validate("secret", allow).ready_when(async || Err(HandlerError::internal("hunter2"))))
         .hook(Hook::validate("panic", allow).ready_when(async || panic!("hunter2")))
+        .hook(Hook::validate("both", allow))
+        .hook(Hook::mutate("both", allow).ready_when(async || Err(HandlerError::public("not to mutate"))))
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
     let want = [
@@ -448,6 +485,7 @@ async fn a_hook_is_ready_when_its_probe_says_so() -> Result<(), Error> {
         ("empty", "cache is empty"),
         ("secret", "the hook is not ready"),
         ("panic", "the probe panicked"),
+        ("both", "not to mutate"),
         ("none", "unknown hook"),
     ];
     for (hook, why) in want {

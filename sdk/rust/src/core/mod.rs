@@ -7,6 +7,8 @@ mod early;
 mod fit;
 mod outbox;
 #[cfg(test)]
+mod state_test;
+#[cfg(test)]
 mod vectors_test;
 
 use std::collections::{BTreeSet, HashMap};
