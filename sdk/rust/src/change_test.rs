@@ -47,6 +47,14 @@ fn the_vectors() {
 }
 
 #[test]
+fn of_equal_items_the_one_at_the_same_position_is_the_origin() {
+    let raw = r#"[{"name":"a","hidden":1},{"name":"a","hidden":2},{"name":"c","hidden":3}]"#;
+    let before = r#"[{"name":"a"},{"name":"a"},{"name":"c"}]"#;
+    let after = r#"[{"name":"b"},{"name":"a"},{"name":"d"}]"#;
+    assert_eq!(merged(raw, before, after), json!([{"name": "b"}, {"name": "a", "hidden": 2}, {"name": "d"}]));
+}
+
+#[test]
 fn integers_of_all_sizes_keep_their_digits() {
     let raw = r#"{"l":[{"a":12345678901234567890123},{"a":2}],"b":1.50}"#;
     let patch = |after: &str| change(raw, raw, after).map(|patch| String::from_utf8(patch).expect("UTF-8"));

@@ -243,7 +243,36 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::Semaphore;
+
     use super::*;
+    use crate::host::Resolver;
+    use crate::{HandlerResult, Host, Request, Tls, Verdict};
+
+    async fn allow(_: Request) -> HandlerResult {
+        Ok(Verdict::allow())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resolver_that_does_not_answer_is_asked_again() {
+        let asked = Arc::new(Semaphore::new(0));
+        let ask = asked.clone();
+        let resolver = Resolver(Box::new(move |_| {
+            ask.add_permits(1);
+            Box::pin(std::future::pending())
+        }));
+        let names = vec!["mesh.example:8444".into()];
+        let dispatchers = Arc::new(Dispatchers { names, resolver, server_name: None, tls: Tls::plaintext() });
+        let host = Host::builder("h").validate("v", allow).build().expect("a host");
+        let runner = host.inner().runner().expect("it does not run yet");
+        let started = tokio::time::Instant::now();
+        tokio::select! {
+            ended = serve_all(host.inner().clone(), dispatchers, runner, CancellationToken::new()) => panic!("{ended:?}"),
+            _ = asked.acquire_many(3) => {}
+        }
+        // Each time it has 5 s, and then as long a pause.
+        assert_eq!(started.elapsed().as_secs(), 20);
+    }
 
     #[test]
     fn the_pause_between_dials_grows_until_a_session_is_of_use() {

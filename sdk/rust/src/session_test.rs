@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 
 use crate::proto::host::v1::connect_response::Frame as Reply;
 use crate::proto::host::v1::{ConnectResponse, HookCall, Ping, Review, Welcome};
@@ -17,11 +16,11 @@ async fn allow(_: Request) -> HandlerResult {
     Ok(Verdict::allow())
 }
 
-fn frame(frame: Reply) -> Result<ConnectResponse, Status> {
-    Ok(ConnectResponse { frame: Some(frame) })
+fn frame(frame: Reply) -> ConnectResponse {
+    ConnectResponse { frame: Some(frame) }
 }
 
-fn welcome() -> Result<ConnectResponse, Status> {
+fn welcome() -> ConnectResponse {
     frame(Reply::Welcome(Welcome { protocol: limits::PROTOCOL, silence_ms: 60_000, ..Welcome::default() }))
 }
 
@@ -32,7 +31,7 @@ async fn a_session_that_cannot_send_reads_no_more() {
     let mut session = host.inner().session(&runner, CancellationToken::new(), |_: &Event| {});
     let (read, (outbound, _unread)) = (AtomicUsize::new(0), mpsc::channel(1));
     let pings = (0..10 * limits::OUTBOX as u64).map(|seq| frame(Reply::Ping(Ping { seq })));
-    let inbound = stream::iter(std::iter::once(welcome()).chain(pings)).inspect(|_| {
+    let inbound = stream::iter(std::iter::once(welcome()).chain(pings)).map(Ok).inspect(|_| {
         read.fetch_add(1, Ordering::Relaxed);
     });
     // Everything is there to be read at once, so that the session stops only where it wants to.
@@ -57,7 +56,7 @@ async fn a_handler_holds_a_slot_of_the_host_until_it_has_ended() {
     let (name, stage) = ("wait".into(), Stage::Validate.into());
     let hooks = vec![HookCall { name, stage, remaining_ms: 60_000, ..HookCall::default() }];
     let review = Review { call_id: 1, hooks, request: Some(Vec::new().into()), ..Review::default() };
-    let inbound = stream::iter([welcome(), frame(Reply::Review(review))]).chain(stream::pending());
+    let inbound = stream::iter([welcome(), frame(Reply::Review(review))]).map(Ok).chain(stream::pending());
     let (outbound, _unread) = mpsc::channel(8);
     tokio::select! {
         ended = session.serve(inbound, outbound) => panic!("{ended:?}"),

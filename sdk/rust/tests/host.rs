@@ -7,7 +7,7 @@ use portcullis_host::proto::admission::v1::{AdmissionRequest, ExtraValue, Object
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
 use portcullis_host::testing::{FakeDispatcher, create, delete, update};
-use portcullis_host::{Builder, Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Tls, Verdict};
+use portcullis_host::{Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -151,41 +151,6 @@ async fn each_operation_has_a_handler_of_its_own_and_the_others_are_allowed() ->
         assert!(matches!(&ended.outcome, Some(Outcome::Error(e)) if e.message == why), "{why}: {ended:?}");
     }
     dispatcher.stop().await
-}
-
-#[test]
-fn a_fault_of_a_hook_is_told_when_the_host_is_built() {
-    let twice = |hook: Hook| hook.create(async |_: Value, _| Ok(Verdict::allow()));
-    for (hooks, why) in [
-        (vec![], "the host has no hooks: register some with `validate`, `mutate` or `initialize`"),
-        (vec![Hook::validate("", allow)], "a hook has no name"),
-        (vec![Hook::mutator("m")], "hook \"m\" has no handler"),
-        (vec![twice(twice(Hook::validator("v")))], "hook \"v\" has two handlers of CREATE"),
-        (vec![Hook::mutate("m", allow), Hook::mutate("m", allow)], "hook \"m\" was registered twice to mutate"),
-    ] {
-        let error = hooks.into_iter().fold(Host::builder("h"), Builder::hook).build().expect_err(why);
-        assert_eq!(error.to_string(), why);
-    }
-    assert!(Host::builder("h").validate("same", allow).mutate("same", allow).build().is_ok());
-}
-
-#[test]
-fn a_fault_of_a_host_is_told_when_it_is_built() {
-    let host = || Host::builder("h").validate("v", allow);
-    for (builder, why) in [
-        (Host::builder("").validate("v", allow), "the host has no name: give it one, for example \"imagepolicy\""),
-        (host().dispatcher("mesh").tls(Tls::plaintext()), "dispatcher \"mesh\": want host:port"),
-        (
-            host().dispatcher("mesh:8444"),
-            "the host has no certificates: use `Tls::files`, or `Tls::plaintext` in tests",
-        ),
-        (host().max_outstanding(0), "a limit is 0, or larger than 2 GiB"),
-        (host().max_frame_bytes(0), "a limit is 0, or larger than 2 GiB"),
-        (host().max_frame_bytes(1 << 31), "a limit is 0, or larger than 2 GiB"),
-        (host().drain_timeout(Duration::ZERO), "the time to drain is 0"),
-    ] {
-        assert_eq!(builder.build().expect_err(why).to_string(), why);
-    }
 }
 
 #[tokio::test]
@@ -540,7 +505,13 @@ async fn a_host_that_is_set_up_wrongly_says_how() {
     assert!(built(host().validate("", allow)).contains("no name"));
     assert!(built(host().dispatcher("mesh.example")).contains("want host:port"));
     assert!(built(host().dispatcher("mesh.example:8444")).contains("no certificates"));
-    assert!(built(host().max_outstanding(0)).contains("limit"));
+    for wrong in [host().max_outstanding(0), host().max_frame_bytes(0), host().max_frame_bytes(1 << 31)] {
+        assert!(built(wrong).contains("limit"));
+    }
+    assert!(built(host().drain_timeout(Duration::ZERO)).contains("the time to drain is 0"));
+    assert!(built(host().hook(Hook::mutator("m"))).contains("hook \"m\" has no handler"));
+    let twice = |hook: Hook| hook.create(async |_: Value, _| Ok(Verdict::allow()));
+    assert!(built(host().hook(twice(twice(Hook::validator("w"))))).contains("hook \"w\" has two handlers of CREATE"));
     let many = (0..1025).fold(Host::builder("h"), |b, i| b.validate(format!("v{i}"), allow));
     assert!(built(many).contains("more than 1024"));
     let idle = host().build().expect("a host");

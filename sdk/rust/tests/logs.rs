@@ -55,10 +55,10 @@ async fn a_foreign_code_becomes_403_and_is_logged_once_a_second_also_by_a_log_th
 #[tokio::test]
 async fn a_verdict_of_too_many_parts_is_logged() -> Result<(), Error> {
     let (_alone, log) = (ALONE.lock().await, Log::get());
-    let all = || Verdict::deny("no").warnings(["w"; 3000]).audit("a", "b").cause("f", "m");
+    let all = || Verdict::deny("no").warnings((0..3000).map(|_| "w")).audit("a", "b").cause("f", "m");
     let host = Host::builder("h")
         .validate("fits", move |_: Request| ready(Ok(all())))
-        .validate("too many", move |_: Request| ready(Ok(all().warnings(["w"; 1095]))))
+        .validate("too many", move |_: Request| ready(Ok(all().warnings((0..1095).map(|_| "w")))))
         .build()?;
     let dispatcher = FakeDispatcher::start(&host).await?;
     for (hook, warnings, annotations, lines) in [("fits", 3000, 1, 0), ("too many", 4095, 0, 1)] {

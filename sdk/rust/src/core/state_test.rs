@@ -68,7 +68,7 @@ fn a_host_that_drains_announces_no_bound() {
 fn probes_at_a_time_are_bounded() {
     let mut scene = Scene::welcomed();
     let probe = |seq| Received::Probe(Probe { seq, hook: "v".into() });
-    (0..limits::PROBES as u64 + 1).for_each(|seq| scene.take(probe(seq)));
+    (0..=limits::PROBES as u64).for_each(|seq| scene.take(probe(seq)));
     assert_eq!(scene.state.take_actions().len(), limits::PROBES);
     assert!(
         matches!(&scene.sent()[..], [Frame::ProbeResult(r)] if !r.ready && r.message == "too many probes at a time")
@@ -85,11 +85,11 @@ fn a_dispatcher_that_leaves_has_the_time_that_it_names() {
     scene.take(leaving(5_000));
     // It cannot have more by saying so again.
     scene.take(leaving(50_000));
-    let end = scene.now + Duration::from_secs(5) + limits::CLOSE;
-    assert_eq!(scene.state.wake(), Some(end));
-    scene.state.tick(end - Duration::from_millis(1));
+    let grace = scene.now + Duration::from_secs(5);
+    scene.state.tick(grace);
     assert!(scene.ended().is_none());
-    scene.state.tick(end);
+    assert_eq!(scene.state.wake(), Some(grace + limits::CLOSE));
+    scene.state.tick(grace + limits::CLOSE);
     assert!(matches!(scene.ended(), Some(SessionError::NotEnded)));
 }
 
