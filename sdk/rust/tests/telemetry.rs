@@ -44,7 +44,10 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
             let parent = request.traceparent().unwrap_or_default();
             tokio::task::yield_now().await;
             let span = Context::current().span().span_context().span_id();
-            Ok(Verdict::allow().audit("parent", parent).audit("span", span.to_string()))
+            Ok(Verdict::allow()
+                .audit("parent", parent)
+                .audit("state", request.tracestate())
+                .audit("span", span.to_string()))
         })
         .validate("fail", async |_: Request| Err(HandlerError::public("registry is down")))
         .validate("panic", async |_: Request| panic!("a bug"))
@@ -66,7 +69,10 @@ async fn a_handler_runs_in_the_trace_of_its_call_and_is_counted() -> Result<(), 
     assert_eq!((allow.parent_span_id, allow.span_kind.clone()), (SpanId::from(1), SpanKind::Server));
     assert_eq!(allow.span_context.trace_state().get("vendor"), Some("1"));
     assert_eq!(response.audit_annotations["span"], allow.span_context.span_id().to_string());
+    assert_eq!(response.audit_annotations["state"], "vendor=1");
     assert_eq!(named("handle fail").status, Status::error("registry is down"));
+    let exceptions: Vec<_> = named("handle fail").events.iter().filter(|event| event.name == "exception").collect();
+    assert_eq!(exceptions[0].attributes[0].value.as_str(), "registry is down");
     assert_eq!(named("handle wait").status, Status::error("cancelled"));
     assert!(
         named("handle wait").end_time.duration_since(allow.start_time).expect("later") >= Duration::from_millis(900)

@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use prost::Message;
+
 use super::{Action, Ending, State};
 use crate::error::SessionError;
 use crate::proto::admission::v1::AdmissionResponse;
 use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Received;
 use crate::proto::host::v1::verdict::Outcome;
-use crate::proto::host::v1::{Cancel, ConnectResponse, DispatcherDrain, Hello, HookCall, Probe, Review, Welcome};
+use crate::proto::host::v1::{
+    Cancel, Chunk, ConnectResponse, DispatcherDrain, Hello, HookCall, Probe, Review, Welcome,
+};
 use crate::{Host, Request, Stage, Verdict, limits};
 
 /// The state of a session that was welcomed, of a host with the hook "v".
@@ -103,6 +107,23 @@ fn a_response_counts_though_its_call_was_cancelled() {
     let denied = Outcome::Response(AdmissionResponse::default());
     scene.state.finished(scene.now, start.pair, Some(scene.now), Ending::Returned(denied.clone()));
     assert!(matches!(&scene.sent()[..], [Frame::Verdict(verdict)] if verdict.outcome == Some(denied)));
+}
+
+#[test]
+fn a_call_that_runs_comes_in_no_other_way_again() {
+    let whole = || review(5, 1);
+    let chunk = || {
+        let Received::Review(review) = review(5, 1) else { unreachable!() };
+        let data = review.encode_to_vec();
+        Received::Chunk(Chunk { call_id: 5, total_bytes: data.len() as u64, hooks: 1, data: data.into() })
+    };
+    for (first, second) in [(chunk(), whole()), (whole(), chunk())] {
+        let mut scene = Scene::welcomed();
+        scene.take(first);
+        assert!(matches!(scene.state.take_actions()[..], [Action::Start(_)]));
+        scene.take(second);
+        assert!(matches!(scene.ended(), Some(SessionError::Broken(text)) if text == "call 5 came twice"));
+    }
 }
 
 #[test]
