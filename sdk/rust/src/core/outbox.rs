@@ -127,6 +127,18 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_verdicts_has_64_kib_at_most() {
+        let mut outbox = Outbox::new();
+        outbox.dispatcher_takes(1 << 20, true);
+        let outcome = Some(crate::core::failure(&"x".repeat(limits::ERROR_BYTES)));
+        let large = |call_id| Verdict { call_id, outcome: outcome.clone(), ..Verdict::default() };
+        (1..=64).for_each(|call| outbox.push_verdict(large(call)));
+        while let Some(frame) = outbox.next() {
+            assert!(frame.encoded_len() <= limits::BATCH_BYTES);
+        }
+    }
+
+    #[test]
     fn a_dispatcher_without_batches_gets_each_verdict_alone() {
         let mut outbox = Outbox::new();
         (1..=3).for_each(|call| outbox.push_verdict(verdict(call)));

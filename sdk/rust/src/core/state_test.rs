@@ -11,7 +11,7 @@ use crate::proto::host::v1::connect_request::Frame;
 use crate::proto::host::v1::connect_response::Frame as Received;
 use crate::proto::host::v1::verdict::Outcome;
 use crate::proto::host::v1::{
-    Cancel, Chunk, ConnectResponse, DispatcherDrain, Hello, HookCall, Probe, Review, Welcome,
+    Cancel, Chunk, ConnectResponse, DispatcherDrain, Hello, HookCall, Ping, Probe, Review, Welcome,
 };
 use crate::{Host, Request, Stage, Verdict, limits};
 
@@ -66,6 +66,15 @@ fn a_host_that_drains_announces_no_bound() {
     scene.state.drain(scene.now);
     scene.state.credit(9);
     assert!(matches!(scene.sent()[..], [Frame::Drain(_)]));
+}
+
+#[test]
+fn what_cannot_be_sent_is_not_kept() {
+    let mut scene = Scene::welcomed();
+    scene.take(review(1, 2));
+    scene.state.unwritable();
+    scene.take(Received::Ping(Ping { seq: 1 }));
+    assert_eq!(scene.state.waiting(), 0);
 }
 
 #[test]
