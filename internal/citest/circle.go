@@ -47,7 +47,7 @@ const raced = 20
 // sets another number.
 func Cases(short, gate, soak int) int {
 	n := Rounds(short, gate, soak)
-	if race && !soaks() {
+	if Race && !soaks() {
 		n = max(1, n/raced)
 	}
 	return variable("PORTCULLIS_CASES", n)
@@ -70,7 +70,7 @@ func variable[N int | uint64](name string, otherwise N) N {
 // in the test.
 func Sequential(t testing.TB) {
 	t.Helper()
-	if race && !soaks() {
+	if Race && !soaks() {
 		t.Skip("left to runs without the race detector")
 	}
 }

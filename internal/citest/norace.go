@@ -2,5 +2,5 @@
 
 package citest
 
-// race tells whether the race detector is on.
-const race = false
+// Race tells whether the race detector is on.
+const Race = false

@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // futureFrame is a frame of a later contract.
@@ -282,7 +283,7 @@ func hostileCases() []testCase {
 
 // inRace is a number of things to do, which is smaller under the race detector.
 func inRace(n, otherwise int) int {
-	if underRace {
+	if citest.Race {
 		return n
 	}
 	return otherwise
@@ -290,7 +291,7 @@ func inRace(n, otherwise int) int {
 
 // memoryBound is the bound on a host's memory for entries that it has to forget.
 func memoryBound() int64 {
-	if underRace {
+	if citest.Race {
 		return 512 << 20 // The race detector keeps several times the program's memory.
 	}
 	return 96 << 20

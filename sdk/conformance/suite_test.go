@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 var (
@@ -24,8 +26,6 @@ var (
 	table  = flag.String("table", os.Getenv("PORTCULLIS_TABLE"), "Markdown file with the results, of which the run writes its column")
 	// patience bounds each wait for something that has to happen. It is generous: a busy machine is no failure.
 	patience = flag.Duration("patience", duration(os.Getenv("PORTCULLIS_PATIENCE"), 2*time.Minute), "bound of each wait")
-
-	underRace bool // set by race_test.go
 )
 
 func duration(text string, otherwise time.Duration) time.Duration {
@@ -96,7 +96,7 @@ func startCommand(t *testing.T) []string {
 	}
 	program := filepath.Join(t.TempDir(), "testhost")
 	args := []string{"build", "-o", program}
-	if underRace {
+	if citest.Race {
 		args = append(args, "-race")
 	}
 	build := exec.CommandContext(t.Context(), "go", append(args, "./testhost")...)
