@@ -54,7 +54,7 @@ func TestTheMeshKeepsItsEntries(t *testing.T) {
 	m := newMesh(t, mesh.Options{Args: []string{shortLag}, Documents: append(hooks, clusterDocument(t))})
 	r = newRoadOn(t, m, m.Serve(t))
 	other := r.Serve(t)
-	deny := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) { //nolint:unparam // the signature of a handler
+	deny := func(_ context.Context, q *hostsdk.Request) (*hostsdk.Response, error) {
 		if q.Namespace() == r.namespace { // entries serve the whole cluster
 			return hostsdk.Deny("not today"), nil
 		}
