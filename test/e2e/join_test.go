@@ -11,15 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	hostkube "github.com/portcullis-mesh/portcullis/hostsdk/kube"
@@ -266,7 +263,7 @@ func (j *joining) wantNoDocument(t *testing.T) {
 func TestAClusterThatJoinsWithAKubeconfigIsAskedForItsNamespaces(t *testing.T) {
 	citest.Soak(t, "starts an API server, and waits for entries that the mesh keeps: 27 s")
 	j := newJoining(t, &metav1.LabelSelector{MatchLabels: map[string]string{"judged": "yes"}})
-	j.issueTokens(t)
+	j.cluster.IssueTokens(t)
 	before := j.inventory(t)
 	mounted := filepath.Join(t.TempDir(), "managed.kubeconfig")
 	join := j.join("--access=kubeconfig=" + mounted)
@@ -379,41 +376,6 @@ func TestAClusterOfAFileJoinsByItsCertificate(t *testing.T) {
 	got, out := r.command(t, "unregister", clusterName, "--name="+r.name, "--kubeconfig="+kubeconfig)
 	r.expect(t, got, 0, out, "validatingwebhookconfiguration/"+r.name+" deleted")
 	eventually(t, "Pods are admitted", func() error { return r.createDry(t.Context()) })
-}
-
-// issueTokens stands in for the token controller of the cluster, until the
-// test ends.
-func (j *joining) issueTokens(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	secrets := j.cluster.Client().CoreV1().Secrets(metav1.NamespaceSystem)
-	watch, err := secrets.Watch(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	running.Go(func() {
-		defer watch.Stop()
-		for event := range watch.ResultChan() {
-			secret, isSecret := event.Object.(*corev1.Secret)
-			if !isSecret || event.Type == apiwatch.Deleted || len(secret.Data) > 0 {
-				continue
-			}
-			token, err := j.cluster.Client().CoreV1().ServiceAccounts(secret.Namespace).
-				CreateToken(ctx, secret.Annotations[corev1.ServiceAccountNameKey], &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-			if err == nil {
-				secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token.Status.Token)}
-				_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-			}
-			if err != nil && ctx.Err() == nil {
-				t.Errorf("issue a token: %v", err)
-			}
-		}
-	})
 }
 
 // TestAJoinThatCannotBeProvedWritesNoEntry names an address that the API server

@@ -280,7 +280,7 @@ func (g *guide) compare(t *testing.T, heading string, i int) {
 
 // stable is the output of a command, without the parts that differ each time.
 func stable(said string) string {
-	said = regexp.MustCompile(`[0-9.]+(µs|ms|s)\b|[0-9a-f]{32,}`).ReplaceAllString(said, "X")
+	said = regexp.MustCompile(`[0-9.]+(µs|ms|s)\b|[0-9a-f]{32,}|[0-9a-f-]{36}|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{5}`).ReplaceAllString(said, "X")
 	return regexp.MustCompile(` {2,}`).ReplaceAllString(said, "  ")
 }
 

@@ -80,6 +80,7 @@ func twoContexts(t *testing.T, dir string, contexts ...string) string {
 				t.Error(err)
 			}
 		})
+		own.IssueTokens(t)
 		file := filepath.Join(dir, name+".admin")
 		if err := kube.WriteKubeconfig(file, own.Config()); err != nil {
 			t.Fatal(err)

@@ -101,7 +101,7 @@ func HookRefOf(h *match.Hook) *configv1.HookRef {
 // hookOf returns a hook as the contract has it.
 func hookOf(h *match.Hook, hosts HookHosts, live *store.Configuration) *configv1.Hook {
 	out := &configv1.Hook{
-		Hook: HookRefOf(h), Stage: match.StageName(h.ID.Stage), FailurePolicy: string(h.FailurePolicy), Clusters: h.Route.Clusters,
+		Hook: HookRefOf(h), Stage: match.StageName(h.ID.Stage), FailurePolicy: string(h.FailurePolicy), Clusters: h.Route.Clusters, ExceptClusters: h.Except,
 		Timeout: durationpb.New(h.Timeout), State: hookState(h, hosts), Streamed: h.Route.Stream,
 		ReinvocationPolicy: string(h.Reinvocation), SideEffects: string(h.SideEffects), Speculates: h.Route.Speculate, AllDenials: h.Route.AllDenials,
 		Batch: uint32(h.Batch),

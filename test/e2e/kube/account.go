@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -11,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -32,6 +34,41 @@ func (c *Cluster) Account(t testing.TB, namespace, name string) *rest.Config {
 	return &rest.Config{
 		Host: c.url.String(), BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.PEM()},
 	}
+}
+
+// IssueTokens stands in for the token controller of the cluster, until the
+// test ends.
+func (c *Cluster) IssueTokens(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	secrets := c.client.CoreV1().Secrets(metav1.NamespaceSystem)
+	tokens, err := secrets.Watch(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() {
+		defer tokens.Stop()
+		for event := range tokens.ResultChan() {
+			secret, isSecret := event.Object.(*corev1.Secret)
+			if !isSecret || event.Type == watch.Deleted || len(secret.Data) > 0 {
+				continue
+			}
+			token, err := c.client.CoreV1().ServiceAccounts(secret.Namespace).
+				CreateToken(ctx, secret.Annotations[corev1.ServiceAccountNameKey], &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			if err == nil {
+				secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token.Status.Token)}
+				_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("issue a token: %v", err)
+			}
+		}
+	})
 }
 
 // Apply creates the objects of a manifest, of the kinds that grant rights.

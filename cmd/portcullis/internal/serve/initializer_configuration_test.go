@@ -47,7 +47,7 @@ func TestAnInitializerIsAppliedAndShownAsHooksAre(t *testing.T) {
 	}
 	run("get", get("initializerconfigurations"), "InitializerConfiguration/example-config", "True", "etcd")
 	run("get by its short name", get("initconf", "example-config", "-o", "yaml"), "kind: InitializerConfiguration", "name: podimage.example.com", "failurePolicy: Fail")
-	run("get hooks", get("hooks"), "podimage.example.com initialize example-config Fail controllers InRotation InitializerConfiguration/example-config")
+	run("get hooks", get("hooks"), "podimage.example.com initialize all Fail controllers InRotation InitializerConfiguration/example-config")
 	explain := func(args ...string) clitest.Result {
 		return clitest.Execute(t, configcli.NewExplain(), nil, append(args, "--ready-file", ready)...)
 	}

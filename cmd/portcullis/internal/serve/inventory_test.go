@@ -39,10 +39,10 @@ func TestGetShowsTheHostsAndTheHooksOfADispatcher(t *testing.T) {
 	}
 	hosts, hooks := []string{"hosts"}, []string{"hooks", "-o", "wide"}
 	r.shows(hosts, "^HOST INSTANCE IDENTITY DISPATCHER HOOKS STATE SLOTS P50 P99 CONNECTED\nno host is connected\n$")
-	const policy = `policy\.example\.com validate policy Fail `
-	r.shows(hooks, `HOOK STAGE CONFIGURATION POLICY SERVED BY STATE OBJECT CLUSTERS TIMEOUT ORIGIN NOTE\n`,
-		policy+`no host Pending ValidatingWebhookConfiguration/policy all 10s etcd no host that may serve it is connected\n`,
-		`pinned-images\.portcullis\.dev validate sample-images Fail no host InRotation \S+ all \S+ directory, \S+hooks\.yaml:\d+ connect a host`)
+	const policy = `policy\.example\.com validate all Fail `
+	r.shows(hooks, `HOOK STAGE CLUSTERS FAILURE POLICY SERVED BY STATE OBJECT TIMEOUT ORIGIN NOTE\n`,
+		policy+`no host Pending ValidatingWebhookConfiguration/policy 10s etcd no host that may serve it is connected\n`,
+		`pinned-images\.portcullis\.dev validate all Fail no host InRotation \S+ \S+ directory, \S+hooks\.yaml:\d+ connect a host`)
 
 	_, stop := r.host(func() error { return nil })
 	r.shows(hosts, `\npolicy \S+ `+regexp.QuoteMeta(devHost)+` test policy\.example\.com Serving 0/64 - - \S+ ago\n$`)
@@ -94,7 +94,7 @@ func TestGetHostsAsksEveryDispatcherThatHasAnAddress(t *testing.T) {
 	newReplica(t, "second", o, first, may("127.0.0.1"))
 	first.host(t) // and it dials the second, which the first names
 	shows("hosts", `sample-host \S+ \S+ first `, `sample-host \S+ \S+ second `)
-	shows("hooks", `pinned-images\.portcullis\.dev validate sample-images Fail 2 hosts InRotation `)
+	shows("hooks", `pinned-images\.portcullis\.dev validate all Fail 2 hosts InRotation `)
 
 	newReplica(t, "third", o, first, may())
 	const two = `this is of 2 of 3 dispatchers: third has no address \(serve --advertise-hosts\)\n`

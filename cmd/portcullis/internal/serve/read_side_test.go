@@ -53,7 +53,7 @@ func TestAMeshOfFilesIsReadAsOneWithAStore(t *testing.T) {
 		`from directory, \S+hooks\.yaml:\d+\n`, `test has it judges new reviews by revision [0-9a-f]`, `error no-host-connected`)
 	r.prints(0, configcli.NewGet(), "", []string{"dispatchers"},
 		`test Current - `, `there is no store, so dispatchers do not know each other: this is the dispatcher that answered`)
-	r.prints(0, configcli.NewGet(), "", []string{"hooks"}, `pinned-images\.portcullis\.dev validate sample-images Fail no host InRotation`)
+	r.prints(0, configcli.NewGet(), "", []string{"hooks"}, `pinned-images\.portcullis\.dev validate all Fail no host InRotation`)
 	r.host(func() error { return nil }) // of a hook that no configuration has
 	r.shows([]string{"hosts"}, `policy \S+ \S+ test - NotGranted `)
 

@@ -2194,9 +2194,11 @@ type Hook struct {
 	// Whether its route asks for the denials of all validating hooks.
 	AllDenials bool `protobuf:"varint,19,opt,name=all_denials,json=allDenials,proto3" json:"all_denials,omitempty"`
 	// The same number for initializers that act at the same time; 0 for a hook that acts alone.
-	Batch         uint32 `protobuf:"varint,20,opt,name=batch,proto3" json:"batch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Batch uint32 `protobuf:"varint,20,opt,name=batch,proto3" json:"batch,omitempty"`
+	// Clusters whose reviews it does not see, since the Policy has a mode or values of its own there.
+	ExceptClusters []string `protobuf:"bytes,21,rep,name=except_clusters,json=exceptClusters,proto3" json:"except_clusters,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Hook) Reset() {
@@ -2367,6 +2369,13 @@ func (x *Hook) GetBatch() uint32 {
 		return x.Batch
 	}
 	return 0
+}
+
+func (x *Hook) GetExceptClusters() []string {
+	if x != nil {
+		return x.ExceptClusters
+	}
+	return nil
 }
 
 // ListChangesRequest asks who changed what.
@@ -2816,7 +2825,7 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"\x11ListHooksResponse\x120\n" +
 	"\x05hooks\x18\x01 \x03(\v2\x1a.portcullis.config.v1.HookR\x05hooks\x12#\n" +
 	"\rdispatcher_id\x18\x02 \x01(\tR\fdispatcherId\x12:\n" +
-	"\brevision\x18\x03 \x01(\v2\x1e.portcullis.config.v1.RevisionR\brevision\"\xfe\x05\n" +
+	"\brevision\x18\x03 \x01(\v2\x1e.portcullis.config.v1.RevisionR\brevision\"\xa7\x06\n" +
 	"\x04Hook\x121\n" +
 	"\x04hook\x18\x01 \x01(\v2\x1d.portcullis.config.v1.HookRefR\x04hook\x12\x14\n" +
 	"\x05stage\x18\x02 \x01(\tR\x05stage\x12%\n" +
@@ -2841,7 +2850,8 @@ const file_portcullis_config_v1_config_proto_rawDesc = "" +
 	"speculates\x12\x1f\n" +
 	"\vall_denials\x18\x13 \x01(\bR\n" +
 	"allDenials\x12\x14\n" +
-	"\x05batch\x18\x14 \x01(\rR\x05batch\"m\n" +
+	"\x05batch\x18\x14 \x01(\rR\x05batch\x12'\n" +
+	"\x0fexcept_clusters\x18\x15 \x03(\tR\x0eexceptClusters\"m\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STATE_IN_ROTATION\x10\x01\x12\x11\n" +

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -114,7 +113,7 @@ func explainHooks(
 			{"stage", h.GetStage()},
 			{"failure policy", h.GetFailurePolicy()},
 			{"timeout", h.GetTimeout().AsDuration().String()},
-			{"clusters", cmp.Or(strings.Join(h.GetClusters(), ", "), "all")},
+			{"clusters", mesh.ClustersOf(h)},
 		})
 		part("\nServed by", all.Rows())
 		if all.Shadow() {

@@ -86,12 +86,12 @@ func TestHooksAreThoseOfAllDispatchersThatAnswer(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"HOOK STAGE CONFIGURATION POLICY SERVED BY STATE OBJECT",
-		"a validate p Fail 2 hosts, none on 1 of 2 dispatchers InRotation ValidatingWebhookConfiguration/p",
-		"twice validate p Fail 2 hosts InRotation ValidatingWebhookConfiguration/p",
-		"twice validate p Fail no host InRotation ValidatingWebhookConfiguration/p",
-		"web https://web InRotation /",
-		"new validate p Fail 1 host Pending ValidatingWebhookConfiguration/p",
+		"HOOK STAGE CLUSTERS FAILURE POLICY SERVED BY STATE OBJECT",
+		"a validate all Fail 2 hosts, none on 1 of 2 dispatchers InRotation ValidatingWebhookConfiguration/p",
+		"twice validate all Fail 2 hosts InRotation ValidatingWebhookConfiguration/p",
+		"twice validate all Fail no host InRotation ValidatingWebhookConfiguration/p",
+		"web all https://web InRotation /",
+		"new validate all Fail 1 host Pending ValidatingWebhookConfiguration/p",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("shown:\n%s", &out)

@@ -101,7 +101,7 @@ func (all OnDispatchers) ServedBy() string {
 	case all[0].GetStreamed():
 	case ByControllers(all[0]):
 		return "controllers"
-	case strings.HasSuffix(all[0].GetHook().GetObject().GetKind(), "AdmissionPolicy"):
+	case strings.HasSuffix(all[0].GetHook().GetObject().GetKind(), kinds.PolicyKind):
 		return "the mesh"
 	default:
 		return cmp.Or(all[0].GetUrl(), "-")
@@ -126,7 +126,7 @@ func (all OnDispatchers) ServedBy() string {
 }
 
 func hookColumns() printer.Columns {
-	return printer.Heads("HOOK", "STAGE", "CONFIGURATION", "POLICY", "SERVED BY", "STATE", "OBJECT").Wide("CLUSTERS", "TIMEOUT", "ORIGIN", "NOTE")
+	return printer.Heads("HOOK", "STAGE", "CLUSTERS", "FAILURE POLICY", "SERVED BY", "STATE", "OBJECT").Wide("TIMEOUT", "ORIGIN", "NOTE")
 }
 
 func hookRows(hooks []*configv1.Hook) [][]string {
@@ -136,10 +136,31 @@ func hookRows(hooks []*configv1.Hook) [][]string {
 		h := all[0]
 		object := h.GetHook().GetObject()
 		rows = append(rows, []string{
-			h.GetHook().GetName(), h.GetStage(), object.GetName(), h.GetFailurePolicy(), all.ServedBy(), all.state(),
-			object.GetKind() + "/" + object.GetName(), cmp.Or(strings.Join(h.GetClusters(), ","), "all"), took(h.GetTimeout()),
+			h.GetHook().GetName(), h.GetStage(), ClustersOf(h), h.GetFailurePolicy(), all.ServedBy(), all.state(),
+			object.GetKind() + "/" + object.GetName(), took(h.GetTimeout()),
 			strings.TrimSuffix(h.GetSource()+", "+h.GetOrigin(), ", "), all.note(),
 		})
 	}
 	return rows
+}
+
+// ClustersOf names the clusters whose reviews a hook sees, in a few words.
+func ClustersOf(h *configv1.Hook) string {
+	switch {
+	case len(h.GetClusters()) > 0:
+		return few(h.GetClusters())
+	case len(h.GetExceptClusters()) > 0:
+		return "all but " + few(h.GetExceptClusters())
+	default:
+		return "all"
+	}
+}
+
+// few names the first names of many.
+func few(names []string) string {
+	const shown = 3
+	if len(names) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ","), len(names)-shown)
+	}
+	return strings.Join(names, ",")
 }

@@ -63,7 +63,7 @@ func newReport() *cobra.Command {
 		Use:   "report",
 		Short: "Report which requests hooks in shadow would have denied or changed, whose, and why",
 		Long: `Report asks every dispatcher for the would-be decisions of its hooks in shadow, and merges the answers. A hook is in shadow if its
-HookRoute has "shadow: true": it is called and decides nothing.
+HookRoute has "shadow: true", a Policy in the mode shadow: it is called and decides nothing.
 
 For each hook and cluster it prints how many requests the hook would have allowed, denied and changed, how many calls gave no verdict
 (FAILED: the failurePolicy would have decided), how many requests it was not shown (DROPPED, for limits of such calls), and how long its
