@@ -106,7 +106,7 @@ func (o *Object) Cost() (c Cost) {
 	}
 	if o.isPolicy() {
 		for _, x := range o.expressions() {
-			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.text)
+			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.Text)
 		}
 	}
 	switch {

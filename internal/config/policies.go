@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/internal/config/typecheck"
 )
 
 // The kinds of policies and of the documents that put them into force.
@@ -100,9 +101,6 @@ func rulesOf(m *admissionregistrationv1.MatchResources) (all []admissionregistra
 	return all
 }
 
-// expressionOf is an expression of a policy, and its field.
-type expressionOf struct{ field, text string }
-
 // isPolicy reports whether the document is a policy.
 func (o *Object) isPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil || o.Short != nil }
 
@@ -117,11 +115,11 @@ func (o *Object) binds() string {
 	return ""
 }
 
-// expressions returns all expressions of a policy.
-func (o *Object) expressions() (all []expressionOf) {
+// expressions returns all expressions of a policy of Kubernetes.
+func (o *Object) expressions() (all []typecheck.Expression) {
 	add := func(text, format string, i int) {
 		if text != "" {
-			all = append(all, expressionOf{fmt.Sprintf("spec."+format, i), text})
+			all = append(all, typecheck.Expression{Field: fmt.Sprintf("spec."+format, i), Text: text})
 		}
 	}
 	common := func(conditions []admissionregistrationv1.MatchCondition, variables []admissionregistrationv1.Variable) {
@@ -129,7 +127,8 @@ func (o *Object) expressions() (all []expressionOf) {
 			add(conditions[i].Expression, "matchConditions[%d].expression", i)
 		}
 		for i := range variables {
-			add(variables[i].Expression, "variables[%d].expression", i)
+			field := fmt.Sprintf("spec.variables[%d].expression", i)
+			all = append(all, typecheck.Expression{Field: field, Text: variables[i].Expression, Variable: variables[i].Name})
 		}
 	}
 	if p := o.Policy; p != nil {
@@ -156,16 +155,30 @@ func (o *Object) expressions() (all []expressionOf) {
 	return all
 }
 
+// Typed is the policy as its types are checked, with the fields of the document; nil if the object is no policy.
+func (o *Object) Typed() *typecheck.Policy {
+	switch {
+	case o.Policy != nil:
+		return &typecheck.Policy{Constraints: o.Policy.Spec.MatchConstraints, Params: o.Policy.Spec.ParamKind, Expressions: o.expressions()}
+	case o.MutatingPolicy != nil:
+		spec := &o.MutatingPolicy.Spec
+		return &typecheck.Policy{Constraints: spec.MatchConstraints, Params: spec.ParamKind, Expressions: o.expressions()}
+	case o.Expandable != nil:
+		return o.Expandable.Typed()
+	}
+	return nil
+}
+
 // compilePolicy validates and compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
 func (d *document) compilePolicy(o *Object) (ok bool) {
 	ok = true
 	for _, x := range o.expressions() {
-		if len(x.text) > MaxExpressionBytes {
+		if len(x.Text) > MaxExpressionBytes {
 			ok = false
-			d.fault(CodeLimit, x.field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.text)), thousands(MaxExpressionBytes)))
-		} else if err := d.expressions.Check(x.text); err != nil {
+			d.fault(CodeLimit, x.Field, fmt.Sprintf("the expression has %s bytes, and at most %s are compiled", thousands(len(x.Text)), thousands(MaxExpressionBytes)))
+		} else if err := d.expressions.Check(x.Text); err != nil {
 			ok = false
-			d.fault(CodeInvalid, x.field, err.Error())
+			d.fault(CodeInvalid, x.Field, err.Error())
 		}
 	}
 	if !ok {

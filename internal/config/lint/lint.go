@@ -41,6 +41,8 @@ const (
 	CodeCapabilityExpires = "capability-expires"
 	// CodeCapabilityShared: two clusters have one capability.
 	CodeCapabilityShared = "capability-shared"
+	// CodeTypeCheck: an expression of a policy does not fit to a kind that the policy is about.
+	CodeTypeCheck = "type-check"
 	// CodeWideFailOpen: resources that give power always fail open in a cluster, or every resource does.
 	CodeWideFailOpen = "wide-fail-open"
 )
@@ -61,6 +63,8 @@ type Options struct {
 	Authorities func() Authorities
 	// Now is the clock. It may be called concurrently; nil leaves CodeCapabilityExpires out.
 	Now func() time.Time
+	// TypeChecks keeps the warnings about types in policies; nil checks each policy each time.
+	TypeChecks *TypeChecks
 }
 
 // Inspect returns the findings about a snapshot and its objects, as warnings, for store.Options. ctx bounds the evaluation of
@@ -93,6 +97,7 @@ func findings(
 		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },
+		func() []match.Finding { return o.TypeChecks.misfits(ctx, objects, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about, MaxSampleCost) },
 	} {

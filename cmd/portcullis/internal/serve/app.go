@@ -47,6 +47,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	configkubernetes "github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/internal/config/lastgood"
+	"github.com/portcullis-mesh/portcullis/internal/config/lint"
 	"github.com/portcullis-mesh/portcullis/internal/config/permit"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
@@ -87,6 +88,7 @@ type app struct {
 	shadows      *shadow.Recorder
 	initializers *initializers // nil without etcd
 	judge        *dispatcher.Dispatcher
+	typeChecks   lint.TypeChecks // for each inspection
 	bridge       *bridge.Bridge
 	grpc         *grpc.Server
 	health       *health.Server

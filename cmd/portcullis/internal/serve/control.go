@@ -143,6 +143,7 @@ func inspection() lint.Options {
 // inspection returns the lint options of a dispatcher, which knows the bundles of its listeners.
 func (a *app) inspection() lint.Options {
 	look := inspection()
+	look.TypeChecks = &a.typeChecks
 	look.Authorities = func() lint.Authorities {
 		return lint.Authorities{Callers: a.edge.Authorities(), Hosts: a.hostsEdge.Authorities()}
 	}

@@ -75,3 +75,14 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	}
 	explain(0, `validate: allowed\n`)
 }
+
+// TestAnApplyWarnsOfTypesThatDoNotFit has a policy with a misspelt field, which is no reason to refuse it.
+func TestAnApplyWarnsOfTypesThatDoNotFit(t *testing.T) {
+	r := newRotated(t)
+	misspelt := strings.NewReplacer("MODE", "warn", "parameters.labels.all(l, l in labels)", "object.spec.replicsa > 0").Replace(labelledPods)
+	const want = "Policy/team-label: spec.validations[0].expression: for Deployment (apps/v1): line 1, column 12: undefined field 'replicsa' (type-check)"
+	got := r.run(configcli.NewApply(), misspelt, "-f", "-", "--wait")
+	if got.Code != 0 || !strings.Contains(got.Out+got.Notes, want) {
+		t.Fatalf("exit code %d, no %q in %s%s", got.Code, want, got.Out, got.Notes)
+	}
+}
