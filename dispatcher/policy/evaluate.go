@@ -113,7 +113,10 @@ type invocation struct {
 // invocationsOf begins the evaluation of a policy for a review.
 func invocationsOf(ctx context.Context, m *Mutating) *invocations {
 	all, _ := ctx.Value(invocationsKey{}).(map[*Mutating]*invocations)
-	if ctx.Value(againKey{}) != nil && all[m] != nil {
+	if ctx.Value(againKey{}) != nil {
+		if all[m] == nil { // no binding met the request
+			return &invocations{again: true}
+		}
 		return &invocations{begun: all[m].begun, again: true}
 	}
 	made := &invocations{begun: map[invocation]bool{}}

@@ -12,6 +12,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
@@ -168,10 +169,30 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 			j.events, j.want, j.difference = append(j.events, "M1"), want, ""
 		}
 	}
+	if j.difference != "" && elsewhere > 1 {
+		want := l.kubernetes(mutation{&mutatingWorld{hooks: c.oneByOne()}, c.request}, l.apart)
+		first := j.got // a policy is evaluated for all of its bindings before its failures refuse the request
+		first.Causes = first.Causes[:min(len(want.Causes), len(first.Causes))]
+		if strict(want) || cmp.Diff(want, first) == "" {
+			j.events, j.want, j.difference = append(j.events, "M2"), want, ""
+		}
+	}
+	if j.difference != "" {
+		of := func(hooks []mutating.PolicyHook) mutationOutcome { return l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin) }
+		if failed, others := c.configured(j.want); len(failed) > 0 && of(failed).Code == 0 && cmp.Diff(of(others), j.got) == "" {
+			j.events, j.difference = append(j.events, "M7"), ""
+		}
+	}
+	unconverted := func(hooks []mutating.PolicyHook) bool {
+		causes := fmt.Sprint(l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin).Causes)
+		return strings.Contains(causes, "is not suitable for converting to ") || strings.Contains(causes, ": unknown conversion")
+	}
 	switch {
-	case elsewhere > 1, elsewhere == 1 && strings.Contains(fmt.Sprint(j.want.Causes), "is not suitable for converting to "),
-		elsewhere == 1 && strings.Contains(fmt.Sprint(j.want.Causes), ": unknown conversion"):
+	case j.difference == "":
+	case elsewhere > 0 && unconverted(c.enforced()):
 		j.events, j.difference = append(j.events, "M2"), ""
+	case cmp.Diff(j.want, j.got, cmp.FilterPath(isKind, cmp.Ignore())) == "", strings.Contains(fmt.Sprint(j.got.Causes), "Kind=Other"):
+		j.events, j.difference = append(j.events, "M8"), ""
 	case strict(j.want):
 		j.events, j.difference = append(j.events, "M3"), ""
 	case costly:
@@ -180,6 +201,48 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 		j.events, j.difference = append(j.events, "P5: no namespace"), ""
 	}
 	return j
+}
+
+// oneByOne are policies of one mutation and one binding each, in the order of the mutations. Each of them sees the object as the ones before it left it.
+func (c mutation) oneByOne() (hooks []mutating.PolicyHook) {
+	for _, p := range c.policies {
+		for _, b := range p.bindings {
+			for _, m := range p.Spec.Mutations {
+				one := p.DeepCopy()
+				one.Spec.Mutations = []admissionregistrationv1.Mutation{m}
+				hooks = append(hooks, oracle.CompileMutatingPolicy(one, b))
+			}
+		}
+	}
+	return hooks
+}
+
+// enforced are the policies with failurePolicy Fail, so that their failures are seen.
+func (c mutation) enforced() (hooks []mutating.PolicyHook) {
+	for _, p := range c.policies {
+		strict := p.DeepCopy()
+		strict.Spec.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+		hooks = append(hooks, oracle.CompileMutatingPolicy(strict, p.bindings...))
+	}
+	return hooks
+}
+
+// isKind is the kind of an object.
+func isKind(p cmp.Path) bool { return p.String() == "Object" && strings.HasSuffix(p.GoString(), `["kind"]`) }
+
+// configured are the policies that are invoked once and have failed to be configured, and all others.
+func (c mutation) configured(o mutationOutcome) (failed, others []mutating.PolicyHook) {
+	for i, p := range c.policies {
+		caused := func(cause string) bool {
+			return strings.HasPrefix(cause, "policy '"+p.Name+"' ") && strings.Contains(cause, "failed to configure binding")
+		}
+		if p.Spec.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy && slices.ContainsFunc(o.Causes, caused) {
+			failed = append(failed, c.hooks[i])
+		} else {
+			others = append(others, c.hooks[i])
+		}
+	}
+	return failed, others
 }
 
 // wordless leaves out the words of decoders and of patches that do not apply, which differ, and lists of errors that have no order.

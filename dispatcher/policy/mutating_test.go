@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -69,5 +70,39 @@ func TestAnApplyConfigurationNeedsASchema(t *testing.T) {
 	})
 	if got := v.GetStatus().GetMessage(); !strings.Contains(got, "an ApplyConfiguration needs the schema of Unknown of example.com/v1") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestAPolicyIsInvokedAgainForTheBindingsOfBefore has a binding that meets the Pod only after another policy has labelled it.
+func TestAPolicyIsInvokedAgainForTheBindingsOfBefore(t *testing.T) {
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}
+	p.Spec.ReinvocationPolicy = admissionregistrationv1.IfNeededReinvocationPolicy
+	p.Spec.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/labels/seen", value: "yes"}]`},
+	}}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}}
+	bound := policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding})
+	ctx := policy.WithReview(t.Context(), nil)
+	judge := func(ctx context.Context, labels string) string {
+		request := benchRequest()
+		request.Object = &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":` + labels + `}}`)}
+		v, err := bound.Judge(ctx, match.NewAttributes(request, match.Unknown{}), nil, nil)
+		if err != nil || !v.GetAllowed() {
+			t.Fatal(v, err)
+		}
+		return string(v.GetPatch())
+	}
+
+	if patch := judge(ctx, "{}"); patch != "" {
+		t.Errorf("before the label: %s", patch)
+	}
+	if patch := judge(policy.Again(ctx), `{"env":"dev"}`); patch != "" {
+		t.Errorf("invoked again, though it was not invoked: %s", patch)
+	}
+	if patch := judge(policy.WithReview(t.Context(), nil), `{"env":"dev"}`); patch == "" {
+		t.Error("in a review of its own the policy changes nothing")
 	}
 }
