@@ -178,7 +178,9 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 		}
 	}
 	if j.difference != "" {
-		of := func(hooks []mutating.PolicyHook) mutationOutcome { return l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin) }
+		of := func(hooks []mutating.PolicyHook) mutationOutcome {
+			return l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin)
+		}
 		if failed, others := c.configured(j.want); len(failed) > 0 && of(failed).Code == 0 && cmp.Diff(of(others), j.got) == "" {
 			j.events, j.difference = append(j.events, "M7"), ""
 		}
