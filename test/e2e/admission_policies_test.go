@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
@@ -71,6 +72,45 @@ spec:
     - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [DELETE]}
   validations:
   - {expression: "object == null && oldObject.metadata.name != 'kept'", messageExpression: "oldObject.metadata.name + ' stays'"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-limits}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}
+  validations:
+  - expression: "object.spec.containers.size() <= int(params.data.containers)"
+    messageExpression: "params.metadata.name + ': at most ' + params.data.containers + ' containers in a namespace of ' + namespaceObject.metadata.labels['e2e/owner']"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-names}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}
+  validations:
+  - {expression: "object.metadata.?name.orValue('') != params.data.reserved", messageExpression: "'the name is reserved by ' + params.metadata.name"}
+`
+
+// readParams lets dispatchers read params.
+const readParams = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: portcullis-params}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: portcullis-params}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: portcullis-params}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: ` + kube.ContextReaders + `}
 `
 
 // bindingOf binds a policy for the namespaces with a value of the label judgedBy.
@@ -87,7 +127,17 @@ func bindingOf(policy, judge string, actions ...admissionregistrationv1.Validati
 
 // bindings are the bindings of podPolicies.
 func bindings(judge string) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	limits, absent := bindingOf("e2e-limits", judge, admissionregistrationv1.Deny), bindingOf("e2e-limits", judge, admissionregistrationv1.Deny, admissionregistrationv1.Audit)
+	limits.Spec.ParamRef = &admissionregistrationv1.ParamRef{Name: "limits", ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}
+	absent.Name = "e2e-limits-absent"
+	absent.Spec.ParamRef = &admissionregistrationv1.ParamRef{Name: "absent", ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}
+	absent.Spec.MatchResources.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"limits": "absent"}}
+	names := bindingOf("e2e-names", judge, admissionregistrationv1.Deny)
+	names.Spec.ParamRef = &admissionregistrationv1.ParamRef{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"e2e/names": "yes"}}, ParameterNotFoundAction: ptr.To(admissionregistrationv1.AllowAction),
+	}
 	return []*admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		limits, absent, names,
 		bindingOf("e2e-labels", judge, admissionregistrationv1.Deny),
 		bindingOf("e2e-images", judge, admissionregistrationv1.Warn, admissionregistrationv1.Audit),
 		bindingOf("e2e-deletes", judge, admissionregistrationv1.Deny, admissionregistrationv1.Audit),
@@ -149,21 +199,35 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 	for _, b := range bindings("mesh") {
 		documents = append(documents, mesh.Document(t, b))
 	}
+	cluster.Apply(t, readParams)
 	r := newRoadWith(t, mesh.Options{Documents: documents})
 	r.validate(t, admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete)
-	inMesh := r.newNamespace(t, map[string]string{judgedBy: "mesh"})
-	native := cluster.Namespace(t, map[string]string{judgedBy: "native"})
+	inMesh := r.newNamespace(t, map[string]string{judgedBy: "mesh", "e2e/owner": "shop"})
+	native := cluster.Namespace(t, map[string]string{judgedBy: "native", "e2e/owner": "shop"})
+	for _, namespace := range []string{inMesh, native} {
+		for _, name := range []string{"one", "two"} {
+			createParams(t, namespace, "names-"+name, map[string]string{"e2e/names": "yes"}, map[string]string{"reserved": name})
+		}
+		createParams(t, namespace, "limits", nil, map[string]string{"containers": "2"})
+	}
 	installPolicies(t, podPolicies, bindings("native"))
+	labelled := func(labels map[string]string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Labels = labels }
+	}
 	eventually(t, "kube-apiserver judges by the policies", func() error {
-		if got := write(t, kube.Pod(native, "marker"), dryCreate); got.Code == 0 {
-			return fmt.Errorf("a Pod without the label team is admitted: %+v", got)
+		admitted := kube.Pod(native, "marker")
+		labelled(map[string]string{"team": "a", "optional": "yes"})(admitted)
+		if got := write(t, admitted, dryCreate); got.Code != 0 {
+			return fmt.Errorf("it has not seen its params yet: %+v", got)
+		}
+		for name, message := range map[string]string{"marker": "add the label team", "one": "the name is reserved", "two": "the name is reserved"} {
+			if got := write(t, kube.Pod(native, name), dryCreate); !strings.Contains(got.Message, message) {
+				return fmt.Errorf("the Pod %s: %+v", name, got)
+			}
 		}
 		return nil
 	})
 
-	labelled := func(labels map[string]string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Labels = labels }
-	}
 	for _, test := range []struct {
 		name   string
 		change func(*corev1.Pod)
@@ -183,6 +247,16 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 		{"an excluded name", func(p *corev1.Pod) { p.Name, p.Labels = "excluded", map[string]string{"optional": "yes"} }, dryCreate, false},
 		{"a generated name", func(p *corev1.Pod) { p.GenerateName, p.Name = "gen-", "" }, dryCreate, true},
 		{"an update of the label", labelled(map[string]string{"team": "a", "optional": "yes"}), relabel, true},
+		{"more containers than the param of the namespace has", func(p *corev1.Pod) {
+			p.Labels = map[string]string{"team": "a", "optional": "yes"}
+			for _, name := range []string{"second", "third"} {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "a:1"})
+			}
+		}, dryCreate, true},
+		{"a param that is not there", labelled(map[string]string{"team": "a", "optional": "yes", "limits": "absent"}), dryCreate, true},
+		{"a name that a selected param has", func(p *corev1.Pod) {
+			p.Name, p.Labels = "two", map[string]string{"team": "a", "optional": "yes"}
+		}, dryCreate, true},
 		{"a delete that is denied", func(p *corev1.Pod) {
 			p.Name, p.Labels = "kept", map[string]string{"team": "a", "optional": "yes"}
 		}, createAndDelete, true},
@@ -199,6 +273,15 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 				t.Errorf("answers, kube-apiserver's (-) and the mesh's (+):\n%s%+v", diff, want)
 			}
 		})
+	}
+}
+
+// createParams creates a ConfigMap.
+func createParams(t *testing.T, namespace, name string, labels, data map[string]string) {
+	t.Helper()
+	params := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: data}
+	if _, err := cluster.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(), params, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
