@@ -40,6 +40,12 @@ def operations(response: Response) -> Any:
     return json.loads(response.patch or b"[]")
 
 
+def test_of_items_with_equal_keys_the_first_that_is_left_is_meant() -> None:
+    raw = [{"port": 80}, {"port": 53, "later": 1}, {"port": 53, "p": "b", "later": 2}]
+    before = [{"port": 80}, {"port": 53}, {"port": 53, "p": "b"}]
+    assert merge(raw, before, [{"port": 53, "p": "c"}]) == [{"port": 53, "p": "c", "later": 1}]
+
+
 def test_what_was_changed_in_place_is_the_patch() -> None:
     asked = request(create('{"a": 1, "big": 12345678901234567890, "f": 1.10, "list": [1, 2]}'))
     document = asked.object

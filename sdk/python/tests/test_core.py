@@ -1,12 +1,19 @@
 """Rules of the core that the vectors do not show: its bounds."""
 
+import logging
 import random
+from unittest.mock import Mock
 
 import pytest
 
+from portcullis_host import TLSPEM, HostError, Stage
+from portcullis_host import _limits as limits
+from portcullis_host._board import Board
 from portcullis_host._budget import Budget
+from portcullis_host._decoration import MAX_ITEMS
 from portcullis_host._dial_plan import backoff
 from portcullis_host._early import EarlyCancels
+from portcullis_host._hooks import Hooks
 from portcullis_host._limits import BACKOFF_MAX, BACKOFF_MIN, MAX_EARLY_CANCELS, MAX_PROBES, MILLISECOND, SECOND
 from portcullis_host._outbox import FRAME_OVERHEAD, Outbox
 from portcullis_host._session import Abort, Cancel, Probe, Session, Start
@@ -33,6 +40,39 @@ def review(call_id: int, *, hooks: int = 1, remaining_ms: int = 1000) -> bytes:
 
 def sent(session: Session) -> list[host.ConnectRequest]:
     return [host.ConnectRequest.FromString(frame) for frame in session.take_frames()]
+
+
+def test_the_limits_are_those_of_the_protocol() -> None:
+    assert (limits.MAX_HOOKS, limits.MAX_REVIEW_HOOKS, limits.MAX_EARLY_CANCELS, limits.MAX_PROBES) == (1024, 65_536, 1024, 16)
+    assert (limits.MAX_BATCH, limits.MAX_BATCH_BYTES, limits.WIRE_BYTES, limits.VERDICT_BYTES) == (64, 65_536, 131_072, 4_194_304)
+    assert (MAX_ITEMS, limits.MAX_ERROR_BYTES, limits.MAX_OUTBOX, limits.MAX_TARGETS) == (4096, 1024, 1024, 64)
+    assert (limits.SILENCE, limits.CONNECT_TIMEOUT, limits.PROBE_TIMEOUT, limits.RESOLVE_INTERVAL) == (
+        5 * SECOND,
+        10 * SECOND,
+        5 * SECOND,
+        5 * SECOND,
+    )
+    assert (limits.ALIVE_INTERVAL, limits.CLOSE_TIMEOUT, limits.PEER_DELAY) == (500 * MILLISECOND, 2 * SECOND, SECOND)
+    assert (BACKOFF_MIN, BACKOFF_MAX) == (100 * MILLISECOND, 5 * SECOND)
+
+
+def test_a_host_offers_no_more_hooks_than_a_dispatcher_takes() -> None:
+    hooks = Hooks()
+    for i in range(limits.MAX_HOOKS):
+        hooks.add(f"h{i}", Stage.VALIDATE, ready=None)
+    with pytest.raises(HostError, match="one more than the 1024"):
+        hooks.add("h", Stage.VALIDATE, ready=None)
+
+
+def test_the_states_that_a_dispatcher_names_are_bounded() -> None:
+    board, link = Board(logging.getLogger("test")), Mock(ignored_frames=0)
+    states = [host.HookState(name=f"h{i}", stage=admission.STAGE_VALIDATE) for i in range(limits.MAX_HOOK_STATES + 1)]
+    board.welcomed(link, host.Welcome(hooks=states))
+    assert len(board.status()[0].hooks) == limits.MAX_HOOK_STATES
+
+
+def test_a_key_is_not_shown() -> None:
+    assert "secret" not in repr(TLSPEM(cert=b"cert", key=b"secret", ca=b"ca"))
 
 
 def test_a_call_beyond_a_lowered_credit_is_still_taken() -> None:
@@ -105,6 +145,17 @@ def test_chunks_that_do_not_fit_end_the_session(chunks: list[host.Chunk]) -> Non
     actions = [session.frame(NOW, host.ConnectResponse(chunk=chunk).SerializeToString()) for chunk in chunks]
     assert isinstance(actions[-1][0], Abort)
     assert not any(actions[:-1])
+
+
+def test_reviews_that_share_a_frame_of_too_many_bytes_end_the_session() -> None:
+    def frame(size: int) -> bytes:
+        request = admission.AdmissionRequest(uid="u" * size)
+        return host.ConnectResponse(reviews=host.Reviews(reviews=[host.Review(call_id=1, request=request)])).SerializeToString()
+
+    assert new_session().frame(NOW, frame(limits.WIRE_BYTES - 100)) == []
+    [action] = new_session().frame(NOW, frame(limits.WIRE_BYTES))
+    assert isinstance(action, Abort)
+    assert "of several reviews" in str(action.error)
 
 
 def test_verdicts_share_a_frame_of_bounded_size() -> None:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -193,6 +193,11 @@ def test_a_denial_has_no_more_items_than_a_dispatcher_takes() -> None:
     assert (len(denial.causes), len(denial.warnings), len(denial.audit)) == (5, MAX_ITEMS - 5, 0)
     assert left_out(denial) == "warnings, audit"
     assert left_out(deny("no", warnings=["w"] * MAX_ITEMS)) == ""
+
+
+def test_of_annotations_with_equal_keys_the_same_one_wins_each_time() -> None:
+    for audit in ({1: "a", "1": "b"}, {"1": "b", 1: "a"}):
+        assert deny("no", audit=cast("Any", audit)).audit == {"1": "b"}
 
 
 def test_any_denial_that_can_be_made_is_sent() -> None:
