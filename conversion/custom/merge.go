@@ -113,6 +113,16 @@ func mergeTypeOf(text string) (*typed.ParseableType, error) {
 	return &typed.ParseableType{Schema: types, TypeRef: smdschema.TypeRef{NamedType: &named}}, nil
 }
 
+// SchemaOf returns the schema of a version as the API server publishes it, without descriptions and the validation of values; nil if there is none. The
+// schema of its metadata is left to the caller.
+func SchemaOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*spec.Schema, error) {
+	s, err := mergeSchemaOf(v)
+	if err != nil || v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+		return nil, err
+	}
+	return publishedSchema(s.text.Value())
+}
+
 // publishedSchema is a schema as the API server publishes it. A schema that is not structural is published as a free object.
 func publishedSchema(text string) (*spec.Schema, error) {
 	var of *apiextensionsv1.JSONSchemaProps

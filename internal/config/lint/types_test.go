@@ -156,3 +156,55 @@ func TestWhatIsFoundAboutAPolicyIsKept(t *testing.T) {
 		}
 	}
 }
+
+// widgets is a Cluster document with a CustomResourceDefinition, whose schema has a field.
+func widgets(cluster, field string) string {
+	return `apiVersion: portcullis.dev/v1
+kind: Cluster
+metadata: {name: ` + cluster + `}
+spec:
+  identities: [api]
+  customResourceDefinitions:
+  - apiVersion: apiextensions.k8s.io/v1
+    kind: CustomResourceDefinition
+    metadata: {name: widgets.example.com}
+    spec:
+      group: example.com
+      scope: Namespaced
+      names: {plural: widgets, kind: Widget}
+      versions:
+      - name: v1
+        served: true
+        storage: true
+        schema:
+          openAPIV3Schema:
+            type: object
+            properties:
+              spec: {type: object, properties: {` + field + `: {type: integer}}}
+              free: {type: object, x-kubernetes-preserve-unknown-fields: true}`
+}
+
+func TestCustomResourcesAreCheckedByTheirDefinitions(t *testing.T) {
+	policy := strings.NewReplacer("[apps]", "[example.com]", "deployments", "widgets").Replace(typed("ValidatingAdmissionPolicy",
+		`  validations: [{expression: 'object.metadata.labels.x == "y" && object.free.any && object.spec.size == 1'}, {expression: 'object.spec.siez == 1'}]`))
+	want := `"p": spec.validations[1].expression: *for Widget (example.com/v1): line 1, column 12: undefined field 'siez'*`
+	for name, test := range map[string]struct {
+		clusters []string
+		want     []string
+	}{
+		"no definition":           {[]string{clusterNamed("a")}, nil},
+		"a definition":            {[]string{widgets("a", "size")}, []string{want}},
+		"the same of two":         {[]string{widgets("a", "size"), widgets("b", "size")}, []string{want}},
+		"definitions that differ": {[]string{widgets("a", "size"), widgets("b", "siez")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, one := range found(t, append(test.clusters, policy)...) {
+				if strings.HasPrefix(one, lint.CodeTypeCheck+": ") {
+					got = append(got, one)
+				}
+			}
+			expect(t, got, test.want...)
+		})
+	}
+}
