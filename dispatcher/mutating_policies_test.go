@@ -16,8 +16,8 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// mutatingPolicy is a policy on Pods of one JSON patch.
-func mutatingPolicy(name, expression string, failure admissionregistrationv1.FailurePolicyType) match.Object {
+// mutatingPolicy is a policy of one JSON patch.
+func mutatingPolicy(name, expression string, failure admissionregistrationv1.FailurePolicyType, changes ...mutatingChange) match.Object {
 	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec = admissionregistrationv1.MutatingAdmissionPolicySpec{
 		FailurePolicy: &failure, ReinvocationPolicy: admissionregistrationv1.IfNeededReinvocationPolicy, MatchConstraints: testPolicy{}.Constraints(),
@@ -27,8 +27,14 @@ func mutatingPolicy(name, expression string, failure admissionregistrationv1.Fai
 	}
 	p.Spec.MatchConstraints.NamespaceSelector, p.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
 	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, change := range changes {
+		change(&p.Spec, &binding.Spec)
+	}
 	return match.Object{Policy: policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding})}
 }
+
+// mutatingChange changes a policy and its binding.
+type mutatingChange = func(*admissionregistrationv1.MutatingAdmissionPolicySpec, *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec)
 
 // seeing is a backend whose hook allows, and keeps the objects that it saw.
 type seeing struct{ objects []string }
@@ -96,13 +102,54 @@ func TestThePatchOfAPolicyHasABound(t *testing.T) {
 		d, _ := over(t, snapshot, &seeing{})
 
 		a, err := d.Review(t.Context(), podReview(admissionv1.Stage_STAGE_MUTATE,
-			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"text":"`+strings.Repeat("x", 100<<10)+`"}`))
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"},"text":"`+strings.Repeat("x", 100<<10)+`"}`))
 
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := a.Response.GetStatus().GetMessage(); !strings.HasSuffix(got, want) || a.Response.GetAllowed() != (want == "") {
 			t.Errorf("%d operations: allowed %t with message %q", operations, a.Response.GetAllowed(), got)
+		}
+	}
+}
+
+// TestPoliciesAreMatchedAgain has a policy that fails with the object as a later policy leaves it, where it would change nothing: it is never
+// reinvoked, or has not been invoked before.
+func TestPoliciesAreMatchedAgain(t *testing.T) {
+	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}
+	for _, test := range []struct {
+		change  mutatingChange
+		message string
+	}{
+		{func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, _ *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
+			p.ReinvocationPolicy = admissionregistrationv1.NeverReinvocationPolicy
+			p.MatchConditions = []admissionregistrationv1.MatchCondition{{Expression: `!has(object.metadata.labels) || object.metadata.labels.none == ""`}}
+		}, "no such key: none"},
+		{func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, b *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
+			p.MatchConstraints.ObjectSelector = labelled
+			b.MatchResources = &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no key": ""}}}
+		}, "failed to configure binding: "},
+		{func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, _ *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
+			p.MatchConstraints.ObjectSelector = labelled
+		}, ""},
+	} {
+		in := input(nil, nil)
+		in.Objects = append(in.Objects,
+			mutatingPolicy("a", `[JSONPatch{op: "add", path: "/metadata/name", value: object.metadata.name + "a"}]`, "Fail", test.change),
+			mutatingPolicy("b", `[JSONPatch{op: "add", path: "/metadata/labels", value: {"env": "prod"}}]`, "Fail"))
+		snapshot, _ := match.Compile(in)
+		d, _ := over(t, snapshot, &seeing{})
+
+		a, err := d.Review(t.Context(), podReview(admissionv1.Stage_STAGE_MUTATE, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"}}`))
+
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Response.GetStatus().GetMessage(); !strings.Contains(got, test.message) || a.Response.GetAllowed() != (test.message == "") {
+			t.Errorf("allowed %t with message %q, want %q", a.Response.GetAllowed(), got, test.message)
+		}
+		if test.message == "" && !strings.Contains(string(a.Object), `"name":"x"`) {
+			t.Errorf("the policy was invoked: %s", a.Object)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // reinvocation tracks which hooks are called again in the second round, by the rules of webhookReinvokeContext in
 // k8s.io/apiserver/pkg/admission/plugin/webhook/mutating. A hook is matched before mustReinvoke is checked, as upstream, so
-// that matching errors in the second round count.
+// that matching errors in the second round count. Policies are called again in any case: errors of their bindings and matchConditions count too, and
+// a policy itself leaves out mutations that do not count in that round (policy.Again).
 type reinvocation struct {
 	upToDate   []*match.Hook // IfNeeded hooks called since the last change
 	toReinvoke []*match.Hook // IfNeeded hooks called before a change
@@ -22,18 +23,16 @@ func (r *reinvocation) objectChanged() {
 	r.upToDate = r.upToDate[:0]
 }
 
-// hookCalled records a call after its own change was recorded, so that only a later change marks the hook. A policy is marked by any change.
+// hookCalled records a call after its own change was recorded, so that only a later change marks the hook.
 func (r *reinvocation) hookCalled(h *match.Hook) {
-	switch {
-	case h.Reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy:
-	case h.Policy != nil: // its own change is enough (dispatchInvocations of kube-apiserver's mutating policies)
-		r.toReinvoke = append(r.toReinvoke, h)
-	default:
+	if h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy {
 		r.upToDate = append(r.upToDate, h)
 	}
 }
 
-func (r *reinvocation) mustReinvoke(h *match.Hook) bool { return slices.Contains(r.toReinvoke, h) }
+func (r *reinvocation) mustReinvoke(h *match.Hook) bool {
+	return h.Policy != nil || slices.Contains(r.toReinvoke, h)
+}
 
 func (r *reinvocation) skipReason(h *match.Hook) string {
 	switch {

@@ -81,7 +81,7 @@ type laboratory struct {
 func newLaboratory(t testing.TB) *laboratory {
 	t.Helper()
 	o := newOracle(t)
-	return &laboratory{TB: t, oracle: o, plugin: o.Policies(permissions()), known: newCluster(t, o), compile: policies.NewCompiler()}
+	return &laboratory{TB: t, oracle: o, plugin: o.Policies(permissions()), known: newCluster(t), compile: policies.NewCompiler()}
 }
 
 // world is a set of policies on both sides.

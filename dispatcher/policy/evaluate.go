@@ -9,6 +9,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,8 +97,8 @@ type againKey struct{}
 // Again returns a context for the reinvocation of policies in a review.
 func Again(ctx context.Context) context.Context { return context.WithValue(ctx, againKey{}, true) }
 
-// invocations are the bindings and params for which a policy has been evaluated. In a reinvocation these alone count: kube-apiserver reinvokes those it has
-// invoked (policyReinvokeContext of its mutating plugin).
+// invocations are the bindings and params for which a policy has been evaluated. In a reinvocation these alone count, and only if the policy is to be
+// reinvoked: kube-apiserver matches all policies again, and reinvokes those it has invoked (policyReinvokeContext of its mutating plugin).
 type invocations struct {
 	begun map[invocation]bool
 	again bool
@@ -114,10 +115,11 @@ type invocation struct {
 func invocationsOf(ctx context.Context, m *Mutating) *invocations {
 	all, _ := ctx.Value(invocationsKey{}).(map[*Mutating]*invocations)
 	if ctx.Value(againKey{}) != nil {
-		if all[m] == nil { // no binding met the request
-			return &invocations{again: true}
+		before := all[m]
+		if before == nil || m.Reinvocation() != admissionregistrationv1.IfNeededReinvocationPolicy {
+			before = &invocations{}
 		}
-		return &invocations{begun: all[m].begun, again: true}
+		return &invocations{begun: before.begun, again: true}
 	}
 	made := &invocations{begun: map[invocation]bool{}}
 	if all != nil {

@@ -319,6 +319,10 @@ func (t *mutating) apply(ctx context.Context, patch []byte) error {
 		book()
 		return &unreadableError{err}
 	}
+	if made := in.versioned.VersionedObject.GetObjectKind().GroupVersionKind(); made != kind {
+		book()
+		return &unreadableError{fmt.Errorf("an object of %s cannot become one of %s", kind, made)}
+	}
 	t.release()
 	t.in, t.object, t.booked = in, object, book
 	if changed {

@@ -12,7 +12,6 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	"k8s.io/utils/ptr"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
@@ -48,7 +47,7 @@ func TestMutatingDifferential(t *testing.T) {
 	}
 	t.Log(total)
 	for _, event := range []string{
-		"changed", "unchanged", "denied with 403", "denied with 500", "failed open", "M1", "M3", "P5: no namespace", "failed to configure policy",
+		"changed", "unchanged", "denied with 403", "denied with 500", "failed open", "M1", "M2", "M3", "M7", "P5: no namespace", "failed to configure policy",
 		"failed to configure binding", "JSON Patch: ", "type mismatch: ", "resulted in error: ", "may not mutate atomic arrays", "error applying patch",
 		"compilation error", "reinvoked", "another version", "DELETE", "CREATE", "UPDATE", "CONNECT", "dry run", "subresource", "widgets changed",
 	} {
@@ -62,10 +61,10 @@ func TestMutatingDifferential(t *testing.T) {
 type mutatingLaboratory struct {
 	testing.TB
 
-	oracle        *oracle.Oracle
-	plugin, apart *oracle.MutatingPolicies
-	known         cluster
-	compile       *policies.Compiler
+	oracle                 *oracle.Oracle
+	plugin, apart, carried *oracle.MutatingPolicies
+	known                  cluster
+	compile                *policies.Compiler
 }
 
 func newMutatingLaboratory(t testing.TB) *mutatingLaboratory {
@@ -73,7 +72,7 @@ func newMutatingLaboratory(t testing.TB) *mutatingLaboratory {
 	o := newOracle(t)
 	plugin := o.MutatingPolicies(permissions())
 	return &mutatingLaboratory{
-		TB: t, oracle: o, plugin: plugin, apart: plugin.Apart(), known: newCluster(t, o), compile: policies.NewCompiler(),
+		TB: t, oracle: o, plugin: plugin, apart: plugin.Apart(), carried: plugin.Carried(), known: newCluster(t), compile: policies.NewCompiler(),
 	}
 }
 
@@ -157,100 +156,43 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	if elsewhere > 0 {
+	if elsewhere {
 		j.events = append(j.events, "another version")
 	}
-	if j.difference = cmp.Diff(j.want, j.got); j.difference == "" {
-		return j
-	}
+	j.difference = cmp.Diff(j.want, j.got)
 	strict := func(o mutationOutcome) bool { return strings.Contains(fmt.Sprint(o.Causes), "strict decoding error") }
-	if !strict(j.want) {
-		if want := l.kubernetes(c, l.apart); strict(want) || cmp.Diff(want, j.got) == "" {
-			j.events, j.want, j.difference = append(j.events, "M1"), want, ""
+	again := func(deviation string, plugin *oracle.MutatingPolicies) {
+		if j.difference == "" || strict(j.want) {
+			return
+		}
+		if want := l.kubernetes(c, plugin); strict(want) || cmp.Diff(want, j.got) == "" {
+			j.events, j.want, j.difference = append(j.events, deviation), want, cmp.Diff(want, j.got)
 		}
 	}
-	if j.difference != "" && elsewhere > 1 {
-		want := l.kubernetes(mutation{&mutatingWorld{hooks: c.oneByOne()}, c.request}, l.apart)
-		first := j.got // a policy is evaluated for all of its bindings before its failures refuse the request
-		first.Causes = first.Causes[:min(len(want.Causes), len(first.Causes))]
-		if strict(want) || cmp.Diff(want, first) == "" {
-			j.events, j.want, j.difference = append(j.events, "M2"), want, ""
-		}
-	}
-	if j.difference != "" {
-		of := func(hooks []mutating.PolicyHook) mutationOutcome {
-			return l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin)
-		}
-		if failed, others := c.configured(j.want); len(failed) > 0 && of(failed).Code == 0 && cmp.Diff(of(others), j.got) == "" {
-			j.events, j.difference = append(j.events, "M7"), ""
-		}
-	}
-	unconverted := func(hooks []mutating.PolicyHook) bool {
-		causes := fmt.Sprint(l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, l.plugin).Causes)
-		return strings.Contains(causes, "is not suitable for converting to ") || strings.Contains(causes, ": unknown conversion")
+	if again("M1", l.apart); elsewhere {
+		again("M2", l.carried)
 	}
 	switch {
 	case j.difference == "":
-	case elsewhere > 0 && unconverted(c.enforced()):
-		j.events, j.difference = append(j.events, "M2"), ""
-	case cmp.Diff(j.want, j.got, cmp.FilterPath(isKind, cmp.Ignore())) == "", strings.Contains(fmt.Sprint(j.got.Causes), "Kind=Other"):
-		j.events, j.difference = append(j.events, "M8"), ""
 	case strict(j.want):
 		j.events, j.difference = append(j.events, "M3"), ""
 	case costly:
 		j.events, j.difference = append(j.events, "P6"), ""
+	case j.got.Code == http.StatusInternalServerError && strings.Contains(j.got.Causes[0], anotherKind):
+		j.events, j.difference = append(j.events, "M7"), ""
 	case j.want.Code == http.StatusNotFound && c.request.GetNamespace() == "missing":
 		j.events, j.difference = append(j.events, "P5: no namespace"), ""
 	}
 	return j
 }
 
-// oneByOne are policies of one mutation and one binding each, in the order of the mutations. Each of them sees the object as the ones before it left it.
-func (c mutation) oneByOne() (hooks []mutating.PolicyHook) {
-	for _, p := range c.policies {
-		for _, b := range p.bindings {
-			for _, m := range p.Spec.Mutations {
-				one := p.DeepCopy()
-				one.Spec.Mutations = []admissionregistrationv1.Mutation{m}
-				hooks = append(hooks, oracle.CompileMutatingPolicy(one, b))
-			}
-		}
-	}
-	return hooks
-}
-
-// enforced are the policies with failurePolicy Fail, so that their failures are seen.
-func (c mutation) enforced() (hooks []mutating.PolicyHook) {
-	for _, p := range c.policies {
-		strict := p.DeepCopy()
-		strict.Spec.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
-		hooks = append(hooks, oracle.CompileMutatingPolicy(strict, p.bindings...))
-	}
-	return hooks
-}
-
-// isKind is the kind of an object.
-func isKind(p cmp.Path) bool { return p.String() == "Object" && strings.HasSuffix(p.GoString(), `["kind"]`) }
-
-// configured are the policies that are invoked once and have failed to be configured, and all others.
-func (c mutation) configured(o mutationOutcome) (failed, others []mutating.PolicyHook) {
-	for i, p := range c.policies {
-		caused := func(cause string) bool {
-			return strings.HasPrefix(cause, "policy '"+p.Name+"' ") && strings.Contains(cause, "failed to configure binding")
-		}
-		if p.Spec.ReinvocationPolicy == admissionregistrationv1.NeverReinvocationPolicy && slices.ContainsFunc(o.Causes, caused) {
-			failed = append(failed, c.hooks[i])
-		} else {
-			others = append(others, c.hooks[i])
-		}
-	}
-	return failed, others
-}
+// anotherKind is in the answer of the mesh if a patch has changed the kind of an object.
+const anotherKind = " cannot become one of "
 
 // wordless leaves out the words of decoders and of patches that do not apply, which differ, and lists of errors that have no order.
 func wordless(message string) string {
 	for _, end := range []string{"JSON Patch: ", "Internal error occurred: ", "original object to typed object: ", "patch object to typed object: errors:"} {
-		if before, after, ok := strings.Cut(message, end); ok && !strings.Contains(after, "strict decoding error") {
+		if before, after, ok := strings.Cut(message, end); ok && !strings.Contains(after, "strict decoding error") && !strings.Contains(after, anotherKind) {
 			return before + end
 		}
 	}

@@ -63,6 +63,18 @@ func TestARefusalNamesTheObjectAsChanged(t *testing.T) {
 	}
 }
 
+func TestAPatchCannotChangeTheKind(t *testing.T) {
+	for _, operation := range []string{`op: "replace", path: "/kind", value: "Other"`, `op: "replace", path: "/apiVersion", value: "v2"`} {
+		v := mutatedObject(t, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`, admissionregistrationv1.Mutation{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{` + operation + `}]`},
+		})
+		if got := v.GetStatus(); got.GetCode() != 500 || !strings.Contains(got.GetMessage(), "an object of example.com/v1, Kind=Widget cannot become one of ") {
+			t.Errorf("%s: %v", operation, got)
+		}
+	}
+}
+
 func TestAnApplyConfigurationNeedsASchema(t *testing.T) {
 	v := mutatedObject(t, `{"apiVersion":"example.com/v1","kind":"Unknown","metadata":{}}`, admissionregistrationv1.Mutation{
 		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -128,15 +129,15 @@ func newOracle(t testing.TB) *oracle.Oracle {
 type cluster struct {
 	match.Unknown
 
-	oracle  *oracle.Oracle
+	codec   *builtin.Codec
 	served  runtime.EquivalentResourceMapper
 	defined []*custom.Definition
 }
 
 // newCluster is the test cluster.
-func newCluster(t testing.TB, o *oracle.Oracle) cluster {
+func newCluster(t testing.TB) cluster {
 	t.Helper()
-	c := cluster{oracle: o, served: served()}
+	c := cluster{codec: builtin.New(builtin.Options{}), served: served()}
 	for _, crd := range definitions(t) {
 		d, err := custom.Compile(crd)
 		if err != nil {
@@ -148,12 +149,20 @@ func newCluster(t testing.TB, o *oracle.Oracle) cluster {
 }
 
 func (c cluster) MergeType(kind schema.GroupVersionKind, book func(int64) error) (*typed.ParseableType, error) {
-	for _, d := range c.defined {
-		if d.Kind() == kind.Kind && d.Group() == kind.Group {
-			return d.MergeType(kind, book)
-		}
+	if d := c.definition(kind); d != nil {
+		return d.MergeType(kind, book)
 	}
 	return nil, nil //nolint:nilnil // as documented
+}
+
+// definition is the definition of a custom resource; nil for other kinds.
+func (c cluster) definition(kind schema.GroupVersionKind) *custom.Definition {
+	for _, d := range c.defined {
+		if d.Kind() == kind.Kind && d.Group() == kind.Group {
+			return d
+		}
+	}
+	return nil
 }
 
 var _ match.Cluster = cluster{}
@@ -173,8 +182,11 @@ func (c cluster) Equivalents(resource schema.GroupVersionResource, subresource s
 	return all, nil
 }
 
-func (c cluster) Convert(_ context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
-	return c.oracle.Convert(object, to)
+func (c cluster) Convert(ctx context.Context, object []byte, to schema.GroupVersionKind) ([]byte, error) {
+	if d := c.definition(to); d != nil {
+		return d.Convert(ctx, object, to, nil)
+	}
+	return c.codec.Convert(object, to)
 }
 
 func (cluster) Authorizer() authorizer.Authorizer { return permissions() }

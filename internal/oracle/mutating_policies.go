@@ -3,10 +3,12 @@ package oracle
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
@@ -33,13 +35,17 @@ type MutatingPolicies struct {
 	oracle     *Oracle
 	matcher    generic.PolicyMatcher
 	dispatcher generic.Dispatcher[mutating.PolicyHook]
+	objects    admission.ObjectInterfaces
 	apart      bool
+	carried    bool
 }
 
 // MutatingPolicies returns the plugin. It reads namespaces as the webhook plugins do.
 func (o *Oracle) MutatingPolicies(a authorizer.Authorizer) *MutatingPolicies {
 	matcher := matching.NewMatcher(o.wiring.informers.Core().V1().Namespaces().Lister(), o.wiring.client)
-	return &MutatingPolicies{oracle: o, matcher: generic.NewPolicyMatcher(matcher), dispatcher: mutating.NewDispatcher(a, matcher, o.types)}
+	return &MutatingPolicies{
+		oracle: o, matcher: generic.NewPolicyMatcher(matcher), dispatcher: mutating.NewDispatcher(a, matcher, o.types), objects: o.objects,
+	}
 }
 
 // Apart returns the plugin with a dispatch for each policy: a policy is matched with the object as the policies before it left it, and the failure of one
@@ -50,19 +56,44 @@ func (p *MutatingPolicies) Apart() *MutatingPolicies {
 	return &apart
 }
 
-// Elsewhere returns how many mutations the policies have that take a request in another version than it came in, for all of their bindings.
-func (p *MutatingPolicies) Elsewhere(policies []mutating.PolicyHook, req *admissionv1.AdmissionRequest) (mutations int, err error) {
+// Carried returns the plugin of Apart in which a built-in object stays in the version that a policy takes, and so is carried over to the next policy: the
+// plugin itself makes it an object of the version of the request after the first mutation, or fails to do so. The final object has the defaults of the
+// version of the request, as objects of webhooks have.
+func (p *MutatingPolicies) Carried() *MutatingPolicies {
+	carried := p.Apart()
+	carried.objects, carried.carried = keptVersions{p.objects}, true
+	return carried
+}
+
+// keptVersions convert an object to no other external version.
+type keptVersions struct{ admission.ObjectInterfaces }
+
+// GetObjectConvertor implements [admission.ObjectInterfaces].
+func (k keptVersions) GetObjectConvertor() runtime.ObjectConvertor {
+	return keptVersion{k.ObjectInterfaces.GetObjectConvertor()}
+}
+
+type keptVersion struct{ runtime.ObjectConvertor }
+
+// ConvertToVersion implements [runtime.ObjectConvertor].
+func (k keptVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	kinds, _, err := legacyscheme.Scheme.ObjectKinds(in)
+	if err != nil {
+		return nil, err
+	}
+	return k.ObjectConvertor.ConvertToVersion(in, kinds[0].GroupVersion())
+}
+
+// Elsewhere reports whether any policy takes a request in another version than it came in.
+func (p *MutatingPolicies) Elsewhere(policies []mutating.PolicyHook, req *admissionv1.AdmissionRequest) (bool, error) {
 	attributes, err := p.oracle.Attributes(req)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	for _, hook := range policies {
-		matches, _, kind, err := p.matcher.DefinitionMatches(attributes, p.oracle.objects, mutating.NewMutatingAdmissionPolicyAccessor(hook.Policy))
-		if err == nil && matches && kind != attributes.GetKind() {
-			mutations += len(hook.Policy.Spec.Mutations) * len(hook.Bindings)
-		}
-	}
-	return mutations, nil
+	return slices.ContainsFunc(policies, func(hook mutating.PolicyHook) bool {
+		matches, _, kind, err := p.matcher.DefinitionMatches(attributes, p.objects, mutating.NewMutatingAdmissionPolicyAccessor(hook.Policy))
+		return err == nil && matches && kind != attributes.GetKind()
+	}), nil
 }
 
 // typeConverters are the schemas of the API server: of built-in kinds, and of custom resources.
@@ -127,15 +158,19 @@ func (p *MutatingPolicies) Judge(ctx context.Context, policies []mutating.Policy
 			refusal = p.dispatch(ctx, r, policies)
 		}
 	}
-	return r.outcome(refusal, nil, gvkOf(req))
+	o, err := r.outcome(refusal, nil, gvkOf(req))
+	if err == nil && p.carried && o.FinalObject != nil {
+		o.FinalObject, err = p.oracle.Received(req, o.FinalObject)
+	}
+	return o, err
 }
 
 func (p *MutatingPolicies) dispatch(ctx context.Context, r *recorder, policies []mutating.PolicyHook) error {
 	if !p.apart {
-		return p.dispatcher.Dispatch(ctx, r, p.oracle.objects, policies)
+		return p.dispatcher.Dispatch(ctx, r, p.objects, policies)
 	}
 	for i := range policies {
-		if err := p.dispatcher.Dispatch(ctx, r, p.oracle.objects, policies[i:i+1]); err != nil {
+		if err := p.dispatcher.Dispatch(ctx, r, p.objects, policies[i:i+1]); err != nil {
 			return err
 		}
 	}

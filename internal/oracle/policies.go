@@ -2,12 +2,10 @@ package oracle
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -89,22 +87,6 @@ func (r *failureRecorder) AddAnnotation(key, value string) error {
 // Versioned is the request in the version of a kind, as the API server sends it to webhooks.
 func (o *Oracle) Versioned(a admission.Attributes, as schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
 	return admission.NewVersionedAttributes(a, as, o.objects)
-}
-
-// Convert converts an object in JSON to a version of its kind.
-func (o *Oracle) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) {
-	object, err := o.decode(&admissionv1.Object{Raw: raw})
-	if err != nil {
-		return nil, err
-	}
-	converted, err := admission.ConvertToGVK(object, to, o.objects)
-	if err != nil {
-		return nil, err
-	}
-	if custom, ok := converted.(*unstructured.Unstructured); ok {
-		return json.Marshal(custom.Object)
-	}
-	return json.Marshal(converted)
 }
 
 // CompilePolicy compiles a policy as compilePolicy of the plugin does, which is not exported.
