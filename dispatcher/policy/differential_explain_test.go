@@ -137,18 +137,28 @@ func warnOf(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	return all
 }
 
-// shrink looks for a smaller case that still differs: it takes things away, one at a time, while that helps.
+// shrink looks for a smaller case that still differs.
 func (l *laboratory) shrink(c experiment, j judgement) (experiment, judgement) {
 	l.Helper()
+	return shrunk(c, j, func(c experiment) [][]bound { return reduced(c.policies) }, func(smaller []bound) (experiment, judgement, bool) {
+		tried := experiment{world: l.world(smaller), request: c.request}
+		found := l.judge(tried)
+		return tried, found, found.difference != ""
+	})
+}
+
+// shrunk takes things away from a case, one at a time, while the case still differs.
+func shrunk[Case, Judgement, Policies any](
+	c Case, j Judgement, reduced func(Case) []Policies, try func(Policies) (c Case, j Judgement, differs bool),
+) (Case, Judgement) {
 	attempts := 0
 	for smaller := true; smaller; {
 		smaller = false
-		for _, candidate := range reduced(c.policies) {
+		for _, candidate := range reduced(c) {
 			if attempts++; attempts > maxShrinks {
 				return c, j
 			}
-			tried := experiment{world: l.world(candidate), request: c.request}
-			if found := l.judge(tried); found.difference != "" {
+			if tried, found, differs := try(candidate); differs {
 				c, j, smaller = tried, found, true
 				break
 			}
@@ -201,21 +211,25 @@ func reduced(all []bound) (smaller [][]bound) {
 }
 
 // fewer leaves out one item of a list of a policy.
-func fewer[T any](all []bound, i int, list func(p *bound) *[]T) (smaller [][]bound) {
+func fewer[P interface{ clone() P }, T any](all []P, i int, list func(p *P) *[]T) (smaller [][]P) {
 	for k := range *list(&all[i]) {
-		smaller = append(smaller, with(all, i, func(p *bound) { *list(p) = slices.Delete(*list(p), k, k+1) }))
+		smaller = append(smaller, with(all, i, func(p *P) { *list(p) = slices.Delete(*list(p), k, k+1) }))
 	}
 	return smaller
 }
 
 // with is a copy of policies of which one is changed.
-func with(all []bound, i int, change func(p *bound)) []bound {
+func with[P interface{ clone() P }](all []P, i int, change func(p *P)) []P {
 	all = slices.Clone(all)
-	p := bound{ValidatingAdmissionPolicy: all[i].DeepCopy()}
-	for _, b := range all[i].bindings {
-		p.bindings = append(p.bindings, b.DeepCopy())
-	}
-	change(&p)
-	all[i] = p
+	all[i] = all[i].clone()
+	change(&all[i])
 	return all
+}
+
+func (p bound) clone() bound {
+	c := bound{ValidatingAdmissionPolicy: p.DeepCopy()}
+	for _, b := range p.bindings {
+		c.bindings = append(c.bindings, b.DeepCopy())
+	}
+	return c
 }

@@ -49,7 +49,8 @@ func TestMutatingDifferential(t *testing.T) {
 	for _, event := range []string{
 		"changed", "unchanged", "denied with 403", "denied with 500", "failed open", "M1", "M2", "M3", "M7", "P5: no namespace", "failed to configure policy",
 		"failed to configure binding", "JSON Patch: ", "type mismatch: ", "resulted in error: ", "may not mutate atomic arrays", "error applying patch",
-		"compilation error", "reinvoked", "another version", "DELETE", "CREATE", "UPDATE", "CONNECT", "dry run", "subresource", "widgets changed",
+		"compilation error", "M6", "params", "no params found", "cannot use namespaced paramRef", "paramRef.namespace must not be provided",
+		"failed to find resource referenced by paramKind", "reinvoked", "another version", "DELETE", "CREATE", "UPDATE", "CONNECT", "dry run", "subresource", "widgets changed",
 	} {
 		if cases >= enoughCases && total[event] == 0 {
 			t.Errorf("no case of %q: the test does not see enough", event)
@@ -80,6 +81,8 @@ func newMutatingLaboratory(t testing.TB) *mutatingLaboratory {
 type mutatingWorld struct {
 	policies   []boundMutating
 	hooks      []mutating.PolicyHook
+	named      []mutating.PolicyHook // hooks whose params have a kind
+	params     bool
 	dispatcher *dispatcher.Dispatcher
 }
 
@@ -112,7 +115,14 @@ func (l *mutatingLaboratory) world(all []boundMutating) *mutatingWorld {
 		for _, b := range p.bindings {
 			legacyscheme.Scheme.Default(b)
 		}
-		w.hooks = append(w.hooks, oracle.CompileMutatingPolicy(p.MutatingAdmissionPolicy, p.bindings...))
+		hook := oracle.CompileMutatingPolicy(p.MutatingAdmissionPolicy, p.bindings...)
+		hook.ParamInformer, hook.ParamScope, hook.ConfigurationError = informerOf(p.Spec.ParamKind)
+		w.hooks = append(w.hooks, hook)
+		if i, ok := hook.ParamInformer.(informer); ok {
+			i.named = true
+			hook.ParamInformer, w.params = i, true
+		}
+		w.named = append(w.named, hook)
 		in.Objects = append(in.Objects, match.Object{Policy: l.compile.CompileMutating(p.MutatingAdmissionPolicy).Bind(p.bindings)})
 	}
 	snapshot, _ := match.Compile(in) // findings are expected: not every selector can be parsed
@@ -161,16 +171,21 @@ func (l *mutatingLaboratory) judge(c mutation) (j mutationJudgement) {
 	}
 	j.difference = cmp.Diff(j.want, j.got)
 	strict := func(o mutationOutcome) bool { return strings.Contains(fmt.Sprint(o.Causes), "strict decoding error") }
-	again := func(deviation string, plugin *oracle.MutatingPolicies) {
+	again := func(deviation string, plugin *oracle.MutatingPolicies, hooks []mutating.PolicyHook) {
 		if j.difference == "" || strict(j.want) {
 			return
 		}
-		if want := l.kubernetes(c, plugin); strict(want) || cmp.Diff(want, j.got) == "" {
+		want := l.kubernetes(mutation{&mutatingWorld{hooks: hooks}, c.request}, plugin)
+		if strict(want) || cmp.Diff(want, j.got) == "" {
 			j.events, j.want, j.difference = append(j.events, deviation), want, cmp.Diff(want, j.got)
 		}
 	}
-	if again("M1", l.apart); elsewhere {
-		again("M2", l.carried)
+	if again("M1", l.apart, c.hooks); elsewhere {
+		again("M2", l.carried, c.hooks)
+	}
+	if c.params {
+		again("M6", l.apart, c.named)
+		again("M6", l.carried, c.named)
 	}
 	switch {
 	case j.difference == "":
@@ -292,7 +307,8 @@ func (j *mutationJudgement) count(total tally, c mutation) {
 	events := append([]string{verdict}, j.events...)
 	for _, part := range []string{
 		"failed to configure policy", "failed to configure binding", "JSON Patch: ", "type mismatch: ", "resulted in error: ", "may not mutate atomic arrays",
-		"error applying patch", "compilation error",
+		"error applying patch", "compilation error", "no params found", "cannot use namespaced paramRef", "paramRef.namespace must not be provided",
+		"failed to find resource referenced by paramKind",
 	} {
 		if strings.Contains(text, part) {
 			events = append(events, part)
@@ -300,6 +316,9 @@ func (j *mutationJudgement) count(total tally, c mutation) {
 	}
 	if c.request.GetDryRun() {
 		events = append(events, "dry run")
+	}
+	if c.params && verdict == "changed" {
+		events = append(events, "params")
 	}
 	if c.request.GetSubResource() != "" {
 		events = append(events, "subresource")
@@ -310,65 +329,54 @@ func (j *mutationJudgement) count(total tally, c mutation) {
 	}
 }
 
-// shrink looks for a smaller case that still differs: it takes things away, one at a time, while that helps.
+// shrink looks for a smaller case that still differs.
 func (l *mutatingLaboratory) shrink(c mutation, j mutationJudgement) (mutation, mutationJudgement) {
 	l.Helper()
-	attempts := 0
-	for smaller := true; smaller; {
-		smaller = false
-		for _, candidate := range reducedMutating(c.policies) {
-			if attempts++; attempts > maxShrinks {
-				return c, j
-			}
-			tried := mutation{l.world(candidate), c.request}
-			if found := l.judge(tried); found.difference != "" {
-				c, j, smaller = tried, found, true
-				break
-			}
-		}
-	}
-	return c, j
+	return shrunk(c, j, func(c mutation) [][]boundMutating { return reducedMutating(c.policies) },
+		func(smaller []boundMutating) (mutation, mutationJudgement, bool) {
+			tried := mutation{l.world(smaller), c.request}
+			found := l.judge(tried)
+			return tried, found, found.difference != ""
+		})
 }
 
 // reducedMutating are the policies with one thing less.
 func reducedMutating(all []boundMutating) (smaller [][]boundMutating) {
-	without := func(i int, change func(p *boundMutating)) {
-		smaller = append(smaller, slices.Clone(all))
-		p := boundMutating{MutatingAdmissionPolicy: all[i].DeepCopy()}
-		for _, b := range all[i].bindings {
-			p.bindings = append(p.bindings, b.DeepCopy())
-		}
-		change(&p)
-		smaller[len(smaller)-1][i] = p
-	}
-	for i := range all {
+	for i, p := range all {
 		if len(all) > 1 {
 			smaller = append(smaller, slices.Delete(slices.Clone(all), i, i+1))
 		}
-		for k := range all[i].bindings {
-			if len(all[i].bindings) > 1 {
-				without(i, func(p *boundMutating) { p.bindings = slices.Delete(p.bindings, k, k+1) })
-			}
-			if all[i].bindings[k].Spec.MatchResources != nil {
-				without(i, func(p *boundMutating) { p.bindings[k].Spec.MatchResources = nil })
-			}
+		if len(p.bindings) > 1 {
+			smaller = append(smaller, fewer(all, i, func(p *boundMutating) *[]*mutating.PolicyBinding { return &p.bindings })...)
 		}
-		for k := range all[i].Spec.Mutations {
-			if len(all[i].Spec.Mutations) > 1 {
-				without(i, func(p *boundMutating) { p.Spec.Mutations = slices.Delete(p.Spec.Mutations, k, k+1) })
+		for k, b := range p.bindings {
+			if b.Spec.ParamRef != nil {
+				smaller = append(smaller, with(all, i, func(p *boundMutating) { p.bindings[k].Spec.ParamRef = nil }))
+			}
+			if b.Spec.MatchResources != nil {
+				smaller = append(smaller, with(all, i, func(p *boundMutating) { p.bindings[k].Spec.MatchResources = nil }))
 			}
 		}
-		for k := range all[i].Spec.MatchConditions {
-			without(i, func(p *boundMutating) { p.Spec.MatchConditions = slices.Delete(p.Spec.MatchConditions, k, k+1) })
+		if len(p.Spec.Mutations) > 1 {
+			smaller = append(smaller, fewer(all, i, func(p *boundMutating) *[]admissionregistrationv1.Mutation { return &p.Spec.Mutations })...)
 		}
-		for k := range all[i].Spec.MatchConstraints.ExcludeResourceRules {
-			without(i, func(p *boundMutating) {
-				p.Spec.MatchConstraints.ExcludeResourceRules = slices.Delete(p.Spec.MatchConstraints.ExcludeResourceRules, k, k+1)
-			})
-		}
-		if all[i].Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy {
-			without(i, func(p *boundMutating) { p.Spec.ReinvocationPolicy = admissionregistrationv1.NeverReinvocationPolicy })
+		smaller = append(smaller, fewer(all, i, func(p *boundMutating) *[]admissionregistrationv1.MatchCondition { return &p.Spec.MatchConditions })...)
+		smaller = append(smaller, fewer(all, i, func(p *boundMutating) *[]admissionregistrationv1.NamedRuleWithOperations {
+			return &p.Spec.MatchConstraints.ExcludeResourceRules
+		})...)
+		if p.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy {
+			smaller = append(smaller, with(all, i, func(p *boundMutating) {
+				p.Spec.ReinvocationPolicy = admissionregistrationv1.NeverReinvocationPolicy
+			}))
 		}
 	}
 	return smaller
+}
+
+func (p boundMutating) clone() boundMutating {
+	c := boundMutating{MutatingAdmissionPolicy: p.DeepCopy()}
+	for _, b := range p.bindings {
+		c.bindings = append(c.bindings, b.DeepCopy())
+	}
+	return c
 }

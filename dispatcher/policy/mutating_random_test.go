@@ -22,10 +22,9 @@ func (r random) mutatingPolicies() (all []boundMutating) {
 		p := boundMutating{MutatingAdmissionPolicy: r.mutatingPolicy(fmt.Sprintf("p%d.example.com", i))}
 		for j := range 1 + r.IntN(3) {
 			b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
-			if b.Spec.PolicyName = p.Name; r.in(3) {
-				if b.Spec.MatchResources = r.criteria(4); r.in(10) {
-					b.Spec.MatchResources.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"no label": ""}}
-				}
+			b.Spec.PolicyName = p.Name
+			if b.Spec.ParamRef, b.Spec.MatchResources = r.binding(p.Spec.ParamKind); b.Spec.MatchResources != nil && r.in(10) {
+				b.Spec.MatchResources.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"no label": ""}}
 			}
 			p.bindings = append(p.bindings, b)
 		}
@@ -49,6 +48,9 @@ func (r random) mutatingPolicy(name string) *admissionregistrationv1.MutatingAdm
 		p.Spec.FailurePolicy = &failure
 	}
 	x := expressions{random: r, variables: r.in(3)}
+	if x.params = r.in(3); x.params {
+		p.Spec.ParamKind = r.paramKind()
+	}
 	if x.variables {
 		p.Spec.Variables = x.declarations()
 	}
@@ -105,6 +107,12 @@ func (x expressions) jsonPatches() []string {
 		all = append(all, `[JSONPatch{op: "add", path: "/metadata/labels", value: {"env": string(variables.text)}}]`,
 			`[JSONPatch{op: "add", path: "/spec/replicas", value: int(variables.size)}]`,
 			`variables.flag ? [JSONPatch{op: "add", path: "/metadata/annotations", value: {"flag": "true"}}] : []`)
+	} else if x.params {
+		all = append(all, `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"param": string(params.metadata.name)}}]`,
+			`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"kind": string(dyn(params).kind)}}]`,
+			`[JSONPatch{op: "add", path: "/metadata/labels", value: {"env": string(params.metadata.labels.tier)}}]`,
+			`[JSONPatch{op: "add", path: "/metadata/labels", value: {"most": string(params.data.most)}}]`,
+			`[JSONPatch{op: "add", path: "/spec/replicas", value: params == null ? 1 : int(params.spec.most)}]`)
 	} else if x.in(4) {
 		all = []string{`[]`, `syntax error`, `["not a patch"]`, `1 > 2`, `nobody.knows`}
 	}
@@ -139,6 +147,11 @@ func (x expressions) applied() []string {
 	}
 	if x.variables {
 		all = append(all, `Object{metadata: Object.metadata{labels: {"env": string(variables.text)}}}`, `Object{spec: Object.spec{replicas: int(variables.size)}}`)
+	} else if x.params {
+		all = append(all, `Object{metadata: Object.metadata{annotations: {"param": string(params.metadata.name)}}}`,
+			`Object{metadata: Object.metadata{labels: {"p-" + string(params.metadata.name): string(params.apiVersion)}}}`,
+			`Object{metadata: Object.metadata{labels: {"env": params == null ? "none" : string(params.metadata.labels.tier)}}}`,
+			`Object{spec: Object.spec{replicas: int(params.data.most)}}`)
 	} else if x.in(4) {
 		all = []string{`syntax error`, `Object.spec{replicas: 1}`, `{"spec": {}}`, `nobody.knows`}
 	}

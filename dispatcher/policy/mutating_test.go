@@ -118,3 +118,29 @@ func TestAPolicyIsInvokedAgainForTheBindingsOfBefore(t *testing.T) {
 		t.Error("in a review of its own the policy changes nothing")
 	}
 }
+
+// TestAPolicyIsInvokedAgainForTheParamsOfBefore has matchConditions choose another param once the Pod has a label.
+func TestAPolicyIsInvokedAgainForTheParamsOfBefore(t *testing.T) {
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints, p.Spec.ParamKind = &admissionregistrationv1.MatchResources{}, &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	p.Spec.ReinvocationPolicy = admissionregistrationv1.IfNeededReinvocationPolicy
+	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Expression: `params.metadata.name == (has(object.metadata.labels) ? "more" : "limits")`}}
+	p.Spec.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"param": params.metadata.name}}]`},
+	}}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	binding.Spec.ParamRef = &admissionregistrationv1.ParamRef{Namespace: "dev", Selector: &metav1.LabelSelector{}}
+	bound := policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding})
+	ctx, request := policy.WithReview(t.Context(), nil), benchRequest()
+	for _, round := range []struct {
+		ctx            context.Context
+		metadata, want string
+	}{{ctx, `{}`, `"limits"`}, {policy.Again(ctx), `{"labels":{}}`, ""}, {policy.Again(ctx), `{}`, `"limits"`}} {
+		request.Object = &admissionv1.Object{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":` + round.metadata + `}`)}
+		v, err := bound.Judge(round.ctx, match.NewAttributes(request, newCluster(t)), nil, nil)
+		if patch := string(v.GetPatch()); err != nil || !v.GetAllowed() || (patch == "") != (round.want == "") || !strings.Contains(patch, round.want) {
+			t.Errorf("%s: patch %q, want %q: %v %v", round.metadata, patch, round.want, v.GetStatus(), err)
+		}
+	}
+}

@@ -106,6 +106,7 @@ type informer struct {
 
 	kind      schema.GroupVersionKind
 	namespace string
+	named     bool // its objects have the kind, which objects of Go types have not
 }
 
 var (
@@ -126,14 +127,24 @@ func (i informer) ByNamespace(namespace string) cache.GenericNamespaceLister {
 }
 
 func (i informer) List(selector labels.Selector) ([]runtime.Object, error) {
-	return selected(match.Selection{Kind: i.kind, Namespace: i.namespace, Selector: selector.String()}), nil
+	return i.objects(match.Selection{Kind: i.kind, Namespace: i.namespace, Selector: selector.String()}), nil
 }
 
 func (i informer) Get(name string) (runtime.Object, error) {
-	if found := selected(match.Selection{Kind: i.kind, Namespace: i.namespace, Name: name}); len(found) > 0 {
+	if found := i.objects(match.Selection{Kind: i.kind, Namespace: i.namespace, Name: name}); len(found) > 0 {
 		return found[0], nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "params"}, name)
+}
+
+func (i informer) objects(s match.Selection) []runtime.Object {
+	all := selected(s)
+	for _, o := range all {
+		if i.named {
+			o.GetObjectKind().SetGroupVersionKind(i.kind)
+		}
+	}
+	return all
 }
 
 // kindOfParams is the kind of a paramKind; nil without one.

@@ -43,17 +43,23 @@ func (r random) policies() (all []bound) {
 		for j := range 1 + r.IntN(5) {
 			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName, b.Spec.ValidationActions = p.Name, r.actions()
-			if p.Spec.ParamKind != nil || r.in(20) { // without a kind it is ignored
-				b.Spec.ParamRef = r.paramRef()
-			}
-			if r.in(3) {
-				b.Spec.MatchResources = r.criteria(4)
-			}
+			b.Spec.ParamRef, b.Spec.MatchResources = r.binding(p.Spec.ParamKind)
 			p.bindings = append(p.bindings, b)
 		}
 		all = append(all, p)
 	}
 	return all
+}
+
+// binding is the part of a binding that policies of both kinds have.
+func (r random) binding(params *admissionregistrationv1.ParamKind) (ref *admissionregistrationv1.ParamRef, m *admissionregistrationv1.MatchResources) {
+	if params != nil || r.in(20) { // without a kind it is ignored
+		ref = r.paramRef()
+	}
+	if r.in(3) {
+		m = r.criteria(4)
+	}
+	return ref, m
 }
 
 // actions are sets that the API server takes, and a set that it refuses.

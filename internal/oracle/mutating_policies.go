@@ -30,7 +30,7 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// MutatingPolicies is kube-apiserver's MutatingAdmissionPolicy plugin, in the cluster of an [Oracle]. Policies have no params.
+// MutatingPolicies is kube-apiserver's MutatingAdmissionPolicy plugin, in the cluster of an [Oracle].
 type MutatingPolicies struct {
 	oracle     *Oracle
 	matcher    generic.PolicyMatcher

@@ -32,7 +32,7 @@ type Judgement struct {
 	Failures []string
 }
 
-// Policies is kube-apiserver's ValidatingAdmissionPolicy plugin, in the cluster of an [Oracle]. Policies have no params.
+// Policies is kube-apiserver's ValidatingAdmissionPolicy plugin, in the cluster of an [Oracle].
 type Policies struct {
 	oracle     *Oracle
 	authorizer authorizer.Authorizer
