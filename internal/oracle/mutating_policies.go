@@ -7,6 +7,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,19 +62,47 @@ func (p *MutatingPolicies) Apart() *MutatingPolicies {
 // version of the request, as objects of webhooks have.
 func (p *MutatingPolicies) Carried() *MutatingPolicies {
 	carried := p.Apart()
-	carried.objects, carried.carried = keptVersions{p.objects}, true
+	carried.carried = true
 	return carried
 }
 
-// keptVersions convert an object to no other external version.
-type keptVersions struct{ admission.ObjectInterfaces }
+// keptVersions convert an object to no other external version, and give it no defaults before a mutation has changed it.
+type keptVersions struct {
+	admission.ObjectInterfaces
 
-// GetObjectConvertor implements [admission.ObjectInterfaces].
-func (k keptVersions) GetObjectConvertor() runtime.ObjectConvertor {
-	return keptVersion{k.ObjectInterfaces.GetObjectConvertor()}
+	latest  runtime.Object // the object that the next mutation sees
+	changed bool
 }
 
-type keptVersion struct{ runtime.ObjectConvertor }
+// GetObjectConvertor implements [admission.ObjectInterfaces].
+func (k *keptVersions) GetObjectConvertor() runtime.ObjectConvertor {
+	return keptVersion{k.ObjectInterfaces.GetObjectConvertor(), k}
+}
+
+// GetObjectDefaulter implements [admission.ObjectInterfaces].
+func (k *keptVersions) GetObjectDefaulter() runtime.ObjectDefaulter { return k }
+
+// Default implements [runtime.ObjectDefaulter].
+func (k *keptVersions) Default(o runtime.Object) {
+	if k.changed {
+		k.ObjectInterfaces.GetObjectDefaulter().Default(o)
+	}
+}
+
+type keptVersion struct {
+	runtime.ObjectConvertor
+
+	of *keptVersions
+}
+
+// Convert implements [runtime.ObjectConvertor].
+func (k keptVersion) Convert(in, out, context any) error {
+	if err := k.ObjectConvertor.Convert(in, out, context); err != nil {
+		return err
+	}
+	k.of.latest = out.(runtime.Object).DeepCopyObject()
+	return nil
+}
 
 // ConvertToVersion implements [runtime.ObjectConvertor].
 func (k keptVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
@@ -81,7 +110,12 @@ func (k keptVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersione
 	if err != nil {
 		return nil, err
 	}
-	return k.ObjectConvertor.ConvertToVersion(in, kinds[0].GroupVersion())
+	out, err := k.ObjectConvertor.ConvertToVersion(in, kinds[0].GroupVersion())
+	if err == nil {
+		k.of.latest.GetObjectKind().SetGroupVersionKind(out.GetObjectKind().GroupVersionKind())
+		k.of.changed = k.of.changed || !equality.Semantic.DeepEqual(k.of.latest, out)
+	}
+	return out, err
 }
 
 // Elsewhere reports whether any policy takes a request in another version than it came in.
@@ -170,7 +204,11 @@ func (p *MutatingPolicies) dispatch(ctx context.Context, r *recorder, policies [
 		return p.dispatcher.Dispatch(ctx, r, p.objects, policies)
 	}
 	for i := range policies {
-		if err := p.dispatcher.Dispatch(ctx, r, p.objects, policies[i:i+1]); err != nil {
+		objects := p.objects
+		if p.carried {
+			objects = &keptVersions{ObjectInterfaces: objects}
+		}
+		if err := p.dispatcher.Dispatch(ctx, r, objects, policies[i:i+1]); err != nil {
 			return err
 		}
 	}
