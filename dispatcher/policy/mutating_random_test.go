@@ -36,7 +36,7 @@ func (r random) mutatingPolicies() (all []boundMutating) {
 func (r random) mutatingPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
 	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.ReinvocationPolicy = pick(r, admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy)
-	p.Spec.MatchConstraints = r.criteria(3)
+	p.Spec.MatchConstraints = r.criteria(2)
 	for i := range p.Spec.MatchConstraints.ResourceRules { // validation lets no rule name DELETE
 		rule := &p.Spec.MatchConstraints.ResourceRules[i]
 		if rule.Operations = slices.DeleteFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool { return o == "DELETE" }); rule.Operations == nil {
