@@ -3,13 +3,16 @@ package dispatcher_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -150,6 +153,46 @@ func TestPoliciesAreMatchedAgain(t *testing.T) {
 		}
 		if test.message == "" && !strings.Contains(string(a.Object), `"name":"x"`) {
 			t.Errorf("the policy was invoked: %s", a.Object)
+		}
+	}
+}
+
+// TestAPolicyThatCannotSeeItsVersionFails takes Pods of another group, to which nobody converts.
+func TestAPolicyThatCannotSeeItsVersionFails(t *testing.T) {
+	elsewhere := func(m *admissionregistrationv1.MatchResources) {
+		m.ResourceRules[0].APIGroups, m.MatchPolicy = []string{"other.dev"}, ptr.To(admissionregistrationv1.Equivalent)
+	}
+	for failure, want := range map[admissionregistrationv1.FailurePolicyType]string{
+		admissionregistrationv1.Fail: "failed to convert object version: ", admissionregistrationv1.Ignore: "",
+	} {
+		validating := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		validating.Spec = admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &failure, MatchConstraints: testPolicy{}.Constraints(), Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+		}
+		validating.Spec.MatchConstraints.NamespaceSelector, validating.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
+		elsewhere(validating.Spec.MatchConstraints)
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		snapshot, _ := match.Compile(match.Input{Revision: "r1", Objects: []match.Object{
+			mutatingPolicy("a", "[]", failure, func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, _ *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
+				elsewhere(p.MatchConstraints)
+			}),
+			{Policy: policy.NewCompiler().Compile(validating).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding})},
+		}})
+		k := twofold{static: static{snapshot: snapshot}}
+		d, err := dispatcher.New(dispatcher.Options{Snapshots: k, Clusters: k, Streams: &seeing{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stage, code := range map[admissionv1.Stage]int32{mutate: http.StatusForbidden, validate: http.StatusUnprocessableEntity} {
+			a, err := d.Review(t.Context(), podReview(stage, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := a.Response.GetStatus()
+			if a.Response.GetAllowed() != (want == "") || !strings.Contains(s.GetMessage(), want) || want != "" && s.GetCode() != code {
+				t.Errorf("%s with failurePolicy %s: allowed %t, %v", stage, failure, a.Response.GetAllowed(), s)
+			}
 		}
 	}
 }

@@ -63,12 +63,16 @@ func (c *call) applies() bool { return c.state != skipped && c.refused == nil }
 func (c *call) skip(reason string) { c.state, c.reason = skipped, reason }
 
 // convert sets the input of a hook that applies: the object, or its view in the version that the hook takes. An object that
-// cannot be converted refuses the review, whatever the failure policy (SEMANTICS C21).
+// cannot be converted refuses the review, whatever the failure policy (SEMANTICS C21). A policy fails then by itself, if a binding of it meets the
+// request (policyDispatcher of k8s.io/apiserver/pkg/admission/plugin/policy/generic).
 func (c *call) convert(o *Options, object Object, as *conversion.ResourceKind) {
 	if c.input = object.Raw; as == nil || !c.applies() {
 		return
 	}
 	view, err := o.Subject.View(object, *as)
+	if err != nil && c.Hook.Policy != nil {
+		view, err = &View{As: *as}, nil
+	}
 	if err != nil {
 		c.refused = internal("hook %q takes %s, and the object cannot be converted: %v", c.Hook.ID.Name, as.Kind.GroupVersion(), err)
 		return
