@@ -211,7 +211,7 @@ func reduced(all []bound) (smaller [][]bound) {
 }
 
 // fewer leaves out one item of a list of a policy.
-func fewer[P interface{ clone() P }, T any](all []P, i int, list func(p *P) *[]T) (smaller [][]P) {
+func fewer[P interface{ Clone() P }, T any](all []P, i int, list func(p *P) *[]T) (smaller [][]P) {
 	for k := range *list(&all[i]) {
 		smaller = append(smaller, with(all, i, func(p *P) { *list(p) = slices.Delete(*list(p), k, k+1) }))
 	}
@@ -219,14 +219,15 @@ func fewer[P interface{ clone() P }, T any](all []P, i int, list func(p *P) *[]T
 }
 
 // with is a copy of policies of which one is changed.
-func with[P interface{ clone() P }](all []P, i int, change func(p *P)) []P {
+func with[P interface{ Clone() P }](all []P, i int, change func(p *P)) []P {
 	all = slices.Clone(all)
-	all[i] = all[i].clone()
+	all[i] = all[i].Clone()
 	change(&all[i])
 	return all
 }
 
-func (p bound) clone() bound {
+// Clone copies a policy and its bindings.
+func (p bound) Clone() bound {
 	c := bound{ValidatingAdmissionPolicy: p.DeepCopy()}
 	for _, b := range p.bindings {
 		c.bindings = append(c.bindings, b.DeepCopy())

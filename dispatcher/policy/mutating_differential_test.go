@@ -373,7 +373,8 @@ func reducedMutating(all []boundMutating) (smaller [][]boundMutating) {
 	return smaller
 }
 
-func (p boundMutating) clone() boundMutating {
+// Clone copies a policy and its bindings.
+func (p boundMutating) Clone() boundMutating {
 	c := boundMutating{MutatingAdmissionPolicy: p.DeepCopy()}
 	for _, b := range p.bindings {
 		c.bindings = append(c.bindings, b.DeepCopy())

@@ -103,17 +103,18 @@ func (x expressions) jsonPatches() []string {
 		`[JSONPatch{op: "add", path: "/spec", value: null}]`, `[JSONPatch{op: "test", path: "/spec/none", value: null}]`,
 		`[JSONPatch{op: "add", path: "/spec/rollbackTo", value: {"revision": 1}}]`,
 	}
-	if x.variables {
+	switch {
+	case x.variables:
 		all = append(all, `[JSONPatch{op: "add", path: "/metadata/labels", value: {"env": string(variables.text)}}]`,
 			`[JSONPatch{op: "add", path: "/spec/replicas", value: int(variables.size)}]`,
 			`variables.flag ? [JSONPatch{op: "add", path: "/metadata/annotations", value: {"flag": "true"}}] : []`)
-	} else if x.params {
+	case x.params:
 		all = append(all, `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"param": string(params.metadata.name)}}]`,
 			`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"kind": string(dyn(params).kind)}}]`,
 			`[JSONPatch{op: "add", path: "/metadata/labels", value: {"env": string(params.metadata.labels.tier)}}]`,
 			`[JSONPatch{op: "add", path: "/metadata/labels", value: {"most": string(params.data.most)}}]`,
 			`[JSONPatch{op: "add", path: "/spec/replicas", value: params == null ? 1 : int(params.spec.most)}]`)
-	} else if x.in(4) {
+	case x.in(4):
 		all = []string{`[]`, `syntax error`, `["not a patch"]`, `1 > 2`, `nobody.knows`}
 	}
 	return all
@@ -145,14 +146,15 @@ func (x expressions) applied() []string {
 		`Object{status: Object.status{phase: "Ready"}}`, `Object{stdin: false}`, `Object{spec: Object.spec{unknown: 5}}`, `Object{spec: Object.wrong{}}`,
 		`Object{metadata: Object.metadata{finalizers: ["example.com/a"]}}`, `Object{apiVersion: "v1", kind: "Other"}`, `Object{}`,
 	}
-	if x.variables {
+	switch {
+	case x.variables:
 		all = append(all, `Object{metadata: Object.metadata{labels: {"env": string(variables.text)}}}`, `Object{spec: Object.spec{replicas: int(variables.size)}}`)
-	} else if x.params {
+	case x.params:
 		all = append(all, `Object{metadata: Object.metadata{annotations: {"param": string(params.metadata.name)}}}`,
 			`Object{metadata: Object.metadata{labels: {"p-" + string(params.metadata.name): string(params.apiVersion)}}}`,
 			`Object{metadata: Object.metadata{labels: {"env": params == null ? "none" : string(params.metadata.labels.tier)}}}`,
 			`Object{spec: Object.spec{replicas: int(params.data.most)}}`)
-	} else if x.in(4) {
+	case x.in(4):
 		all = []string{`syntax error`, `Object.spec{replicas: 1}`, `{"spec": {}}`, `nobody.knows`}
 	}
 	return all
