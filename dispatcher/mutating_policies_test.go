@@ -157,8 +157,8 @@ func TestPoliciesAreMatchedAgain(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatCannotSeeItsVersionFails takes Pods of another group, to which nobody converts.
-func TestAPolicyThatCannotSeeItsVersionFails(t *testing.T) {
+// TestAFailedConversionIsAFailureOfThePolicy has policies on another version of Pods, and a cluster that cannot convert Pods to it.
+func TestAFailedConversionIsAFailureOfThePolicy(t *testing.T) {
 	elsewhere := func(m *admissionregistrationv1.MatchResources) {
 		m.ResourceRules[0].APIGroups, m.MatchPolicy = []string{"other.dev"}, ptr.To(admissionregistrationv1.Equivalent)
 	}

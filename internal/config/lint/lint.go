@@ -41,7 +41,7 @@ const (
 	CodeCapabilityExpires = "capability-expires"
 	// CodeCapabilityShared: two clusters have one capability.
 	CodeCapabilityShared = "capability-shared"
-	// CodeTypeCheck: an expression of a policy does not fit to a kind that the policy is about.
+	// CodeTypeCheck: an expression of a policy has a type error for a kind that the policy matches.
 	CodeTypeCheck = "type-check"
 	// CodeWideFailOpen: resources that give power always fail open in a cluster, or every resource does.
 	CodeWideFailOpen = "wide-fail-open"
@@ -97,7 +97,7 @@ func findings(
 		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },
-		func() []match.Finding { return o.TypeChecks.misfits(ctx, objects, only) },
+		func() []match.Finding { return o.TypeChecks.typeErrors(ctx, objects, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about, MaxSampleCost) },
 	} {

@@ -20,8 +20,9 @@ type TypeChecks struct {
 	known map[string][]typecheck.Warning // by digest
 }
 
-// misfits finds expressions of policies that do not fit to the kinds that they are about. The search ends with ctx.
-func (c *TypeChecks) misfits(ctx context.Context, objects []config.Object, only func(config.Key) bool) (all []match.Finding) {
+// typeErrors finds type errors in the expressions of policies. The search ends with ctx. With a nil receiver, which no later call follows, a finding names
+// each policy that is past the bound.
+func (c *TypeChecks) typeErrors(ctx context.Context, objects []config.Object, only func(config.Key) bool) (all []match.Finding) {
 	schemas, digest := schemasOf(objects)
 	checker := typecheck.New(schemas)
 	for i := range objects {
@@ -33,8 +34,13 @@ func (c *TypeChecks) misfits(ctx context.Context, objects []config.Object, only 
 		if p == nil {
 			continue
 		}
-		for _, w := range c.of(ctx, checker, o.Digest+digest, p) {
+		found, ok := c.of(ctx, checker, o.Digest+digest, p)
+		for _, w := range found {
 			all = append(all, warning(CodeTypeCheck, o.Key.String()+" "+w.Field, "%s", w.String()))
+		}
+		if !ok && c == nil && ctx.Err() == nil {
+			all = append(all, warning(CodeTypeCheck, o.Key.String(), "the types of its expressions are not checked: those of the policies before it have %d bytes for all of "+
+				"their kinds, which is the bound: lint fewer files at a time", typecheck.MaxTotalWork))
 		}
 	}
 	return all
@@ -54,21 +60,19 @@ func schemasOf(objects []config.Object) (typecheck.Schemas, string) {
 	return schemas, string(digest.Sum(nil))
 }
 
-// of returns the warnings about a policy. The digest is of all that they depend on.
-func (c *TypeChecks) of(ctx context.Context, checker *typecheck.Checker, digest string, p *typecheck.Policy) []typecheck.Warning {
+// of returns the warnings about a policy; ok is false if it was not checked. The digest is of the policy and the schemas.
+func (c *TypeChecks) of(ctx context.Context, checker *typecheck.Checker, digest string, p *typecheck.Policy) (found []typecheck.Warning, ok bool) {
 	if c == nil {
-		found, _ := checker.Check(ctx, p)
-		return found
+		return checker.Check(ctx, p)
 	}
 	c.mu.Lock()
-	known, ok := c.known[digest]
+	found, ok = c.known[digest]
 	c.mu.Unlock()
 	if ok {
-		return known
+		return found, true
 	}
-	found, ok := checker.Check(ctx, p)
-	if !ok {
-		return nil
+	if found, ok = checker.Check(ctx, p); !ok {
+		return nil, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,5 +80,5 @@ func (c *TypeChecks) of(ctx context.Context, checker *typecheck.Checker, digest 
 		c.known = map[string][]typecheck.Warning{}
 	}
 	c.known[digest] = found
-	return found
+	return found, true
 }

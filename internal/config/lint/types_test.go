@@ -2,6 +2,7 @@ package lint_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -155,6 +156,22 @@ func TestWhatIsFoundAboutAPolicyIsKept(t *testing.T) {
 			t.Errorf("%+v: found %d", step, n)
 		}
 	}
+}
+
+// TestLintNamesPoliciesThatAreNotChecked has more expressions than are checked at a time.
+func TestLintNamesPoliciesThatAreNotChecked(t *testing.T) {
+	var documents []string
+	for i := range 9 {
+		validations := strings.Repeat(`{expression: "object.spec.replicas != `+strings.Repeat("1", 10)+` || '`+strings.Repeat("x", 8_000)+`' != ''"},`, 28)
+		documents = append(documents, strings.Replace(typed("ValidatingAdmissionPolicy", "  validations: ["+validations+"]"), "name: p", fmt.Sprintf("name: p%d", i), 1))
+	}
+	var unchecked []string
+	for _, one := range found(t, documents...) {
+		if strings.HasPrefix(one, lint.CodeTypeCheck+": ") {
+			unchecked = append(unchecked, one)
+		}
+	}
+	expect(t, unchecked, `"p8": *not checked*`)
 }
 
 // widgets is a Cluster document with a CustomResourceDefinition, whose schema has a field.

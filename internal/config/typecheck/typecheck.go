@@ -1,5 +1,5 @@
-// Package typecheck compares the expressions of policies with the schemas of the kinds that they are about: a misspelt field is found before an object
-// is reviewed. It is the TypeChecker of k8s.io/apiserver/pkg/admission/plugin/policy/validating, for all expressions of validating and mutating policies,
+// Package typecheck checks the types of expressions of policies by the schemas of the kinds that the policies match: a misspelt field is found before
+// an object is reviewed. It is the TypeChecker of k8s.io/apiserver/pkg/admission/plugin/policy/validating, for all expressions of validating and mutating policies,
 // with one environment of CEL for a kind in place of one for each expression. It refuses nothing, and no review waits for it.
 package typecheck
 
@@ -29,10 +29,10 @@ const (
 	MaxTotalWork = 2 << 20
 	// expressionWork is the work for an expression of any length.
 	expressionWork = 256
-	// worldWork is the work for an environment.
-	worldWork = 16 << 10
-	// maxWorlds bounds the environments that a Checker keeps. One is made in 10 ms, and has 3 MB.
-	maxWorlds = 16
+	// environmentWork is the work for an environment.
+	environmentWork = 16 << 10
+	// maxEnvironments bounds the environments that a Checker keeps. One is made in 10 ms, and has 3 MB.
+	maxEnvironments = 16
 )
 
 // Policy is a policy whose expressions are valid.
@@ -58,11 +58,11 @@ type Expression struct {
 	Variable string
 }
 
-// Warning is an expression that does not fit to kinds.
+// Warning are the errors of the type checker about an expression.
 type Warning struct {
 	// Field is the field of the expression.
 	Field string
-	// Kinds are the kinds for which the check found the same.
+	// Kinds are the kinds with the same errors.
 	Kinds []schema.GroupVersionKind
 	// Message has the words of the type checker, with their places in the expression.
 	Message string
@@ -79,18 +79,18 @@ func (w *Warning) String() string {
 
 // Checker checks policies. It keeps the environments of the kinds that it has seen, and is not for concurrent use.
 type Checker struct {
-	schemas Schemas
-	types   map[schema.GroupVersionKind]*apiservercel.DeclType
-	worlds  map[worldKey]*world
-	work    int // done
+	schemas      Schemas
+	types        map[schema.GroupVersionKind]*apiservercel.DeclType
+	environments map[envKey]*typedEnv
+	work         int // done
 }
 
 // New returns a checker.
 func New(s Schemas) *Checker {
-	return &Checker{schemas: s, types: map[schema.GroupVersionKind]*apiservercel.DeclType{}, worlds: map[worldKey]*world{}}
+	return &Checker{schemas: s, types: map[schema.GroupVersionKind]*apiservercel.DeclType{}, environments: map[envKey]*typedEnv{}}
 }
 
-// Check returns the warnings about a policy, by expression. ok is false if ctx has ended, or the policy would be too much work.
+// Check returns the warnings about a policy, by expression. ok is false if ctx has ended, or the policy would exceed MaxTotalWork.
 func (c *Checker) Check(ctx context.Context, p *Policy) (all []Warning, ok bool) {
 	targets := c.targets(p.Constraints)
 	work := 1
@@ -104,7 +104,7 @@ func (c *Checker) Check(ctx context.Context, p *Policy) (all []Warning, ok bool)
 	c.work += work
 	byExpression := make([][]Warning, len(p.Expressions))
 	for _, target := range targets {
-		w := c.world(p, target)
+		w := c.environment(p, target)
 		if w == nil {
 			continue
 		}
@@ -146,18 +146,15 @@ func (c *Checker) targets(m *admissionregistrationv1.MatchResources) (all []targ
 	for i := range m.ResourceRules {
 		for _, resource := range named(&m.ResourceRules[i].Rule) {
 			kind, ok := c.schemas.KindOf(resource)
-			if !ok || slices.ContainsFunc(all, func(t target) bool { return t.kind == kind }) {
-				continue
-			}
-			if all = append(all, target{resource.GroupResource(), kind}); len(all) == MaxKinds {
-				break
+			if ok && len(all) < MaxKinds && !slices.ContainsFunc(all, func(t target) bool { return t.kind == kind }) {
+				all = append(all, target{resource.GroupResource(), kind})
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b target) int {
 		return cmp.Or(strings.Compare(a.kind.Group, b.kind.Group), strings.Compare(a.kind.Version, b.kind.Version), strings.Compare(a.kind.Kind, b.kind.Kind))
 	})
-	return all[:min(len(all), MaxKinds)]
+	return all
 }
 
 // named are the resources that a rule names without a wildcard. The object of a subresource may be of another kind.
@@ -197,26 +194,26 @@ func (c *Checker) typeOf(kind schema.GroupVersionKind) *apiservercel.DeclType {
 	return of
 }
 
-// worldKey is all that environments depend on.
-type worldKey struct {
+// envKey is all that environments depend on.
+type envKey struct {
 	kind, params     schema.GroupVersionKind
 	hasParams, names bool
 }
 
-// world returns the environment of a policy for a kind; nil if the kind has no type.
-func (c *Checker) world(p *Policy, t target) *world {
-	key := worldKey{kind: t.kind, hasParams: p.Params != nil, names: p.Names != nil}
+// environment returns the environment of a policy for a kind; nil if the kind has no type.
+func (c *Checker) environment(p *Policy, t target) *typedEnv {
+	key := envKey{kind: t.kind, hasParams: p.Params != nil, names: p.Names != nil}
 	if p.Params != nil {
 		if gv, err := schema.ParseGroupVersion(p.Params.APIVersion); err == nil {
 			key.params = gv.WithKind(p.Params.Kind)
 		}
 	}
-	w, known := c.worlds[key]
+	w, known := c.environments[key]
 	if known {
 		return w
 	}
 	if object := c.typeOf(t.kind); object != nil {
-		c.work += worldWork
+		c.work += environmentWork
 		names := map[string]*apiservercel.DeclType{admissioncel.ObjectVarName: object, admissioncel.OldObjectVarName: object}
 		if p.Params != nil {
 			names[admissioncel.ParamsVarName] = cmp.Or(c.typeOf(key.params), apiservercel.DynType)
@@ -224,11 +221,11 @@ func (c *Checker) world(p *Policy, t target) *world {
 		if p.Names != nil {
 			maps.Copy(names, p.Names(t.resource, object))
 		}
-		w = newWorld(object, names)
+		w = newTypedEnv(object, names)
 	}
-	if len(c.worlds) == maxWorlds {
-		clear(c.worlds)
+	if len(c.environments) == maxEnvironments {
+		clear(c.environments)
 	}
-	c.worlds[key] = w
+	c.environments[key] = w
 	return w
 }

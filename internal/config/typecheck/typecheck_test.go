@@ -42,12 +42,15 @@ func TestTheWorkForAllPoliciesIsBounded(t *testing.T) {
 
 func TestAtMostTenKindsAreChecked(t *testing.T) {
 	c, p := New(Builtin{}), podPolicy("pods")
-	p.Constraints.ResourceRules[0].Resources = []string{
-		"bindings", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "secrets", "services",
+	rule := &p.Constraints.ResourceRules[0]
+	rule.APIGroups = []string{"apps", "batch", "rbac.authorization.k8s.io"}
+	rule.Resources = []string{
+		"clusterrolebindings", "clusterroles", "controllerrevisions", "cronjobs", "daemonsets", "deployments", "jobs", "replicasets", "rolebindings", "roles", "statefulsets",
 	}
-	p.Constraints.ResourceRules = append(p.Constraints.ResourceRules, podPolicy("deployments").Constraints.ResourceRules...)
-	if got := c.targets(p.Constraints); len(got) != MaxKinds {
-		t.Errorf("got %d kinds", len(got))
+	first := c.targets(p.Constraints)
+	p.Constraints.ResourceRules = append(p.Constraints.ResourceRules, podPolicy("pods").Constraints.ResourceRules...)
+	if got := c.targets(p.Constraints); len(got) != MaxKinds || !slices.Equal(got, first) {
+		t.Errorf("got %v, want the first %d kinds: %v", got, MaxKinds, first)
 	}
 }
 

@@ -21,17 +21,17 @@ const maxErrors = 5
 // variablesType is the name of the type of variables.
 const variablesType = "kubernetes.variables"
 
-// world is an environment in which an object has the type of its kind. The variables are of one policy at a time.
-type world struct {
+// typedEnv is an environment in which an object has the type of its kind. The variables are of one policy at a time.
+type typedEnv struct {
 	env       *celgo.Env
 	object    *apiservercel.DeclType
 	variables map[string]*types.Type
 }
 
-// newWorld makes the environment of kube-apiserver for expressions of policies (createEnvForOpts of its compiler), in which names have types. It is nil
-// if the types do not fit together, which is a fault of the program.
-func newWorld(object *apiservercel.DeclType, names map[string]*apiservercel.DeclType) *world {
-	w := &world{object: object}
+// newTypedEnv makes the environment of kube-apiserver for expressions of policies (createEnvForOpts of its compiler), in which names have types. It is nil
+// if CEL refuses the types, which is a fault of the program.
+func newTypedEnv(object *apiservercel.DeclType, names map[string]*apiservercel.DeclType) *typedEnv {
+	w := &typedEnv{object: object}
 	request, namespace := admissioncel.BuildRequestType(), admissioncel.BuildNamespaceType()
 	declared := []*apiservercel.DeclType{request, namespace}
 	options := []celgo.EnvOption{
@@ -59,10 +59,10 @@ func newWorld(object *apiservercel.DeclType, names map[string]*apiservercel.Decl
 }
 
 // begin forgets the variables of another policy.
-func (w *world) begin() { w.variables = map[string]*types.Type{} }
+func (w *typedEnv) begin() { w.variables = map[string]*types.Type{} }
 
 // check returns the errors of the type checker; empty for none. A variable with an error has any type for the expressions that read it.
-func (w *world) check(x Expression) string {
+func (w *typedEnv) check(x Expression) string {
 	checked, issues := w.env.Compile(x.Text)
 	if x.Variable != "" {
 		w.variables[x.Variable] = celgo.DynType
@@ -81,7 +81,7 @@ func (w *world) check(x Expression) string {
 }
 
 // Resolve implements [common.TypeResolver] for the types that depend on the policy or the kind.
-func (w *world) Resolve(name string) (common.ResolvedType, bool) {
+func (w *typedEnv) Resolve(name string) (common.ResolvedType, bool) {
 	if name == variablesType {
 		return variables{dynamic.NewObjectType(name), w}, true
 	}
@@ -111,7 +111,7 @@ func (w *world) Resolve(name string) (common.ResolvedType, bool) {
 type variables struct {
 	*dynamic.ObjectType
 
-	of *world
+	of *typedEnv
 }
 
 // Field implements [common.ResolvedType].
