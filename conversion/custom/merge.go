@@ -114,10 +114,13 @@ func mergeTypeOf(text string) (*typed.ParseableType, error) {
 }
 
 // SchemaOf returns the schema of a version as the API server publishes it, without descriptions and the validation of values; nil if there is none. The
-// schema of its metadata is left to the caller.
-func SchemaOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*spec.Schema, error) {
+// schema of its metadata is left to the caller. Before it is made, book is called with the length of its text, in bytes; its error ends the call.
+func SchemaOf(v *apiextensionsv1.CustomResourceDefinitionVersion, book func(bytes int) error) (*spec.Schema, error) {
 	s, err := mergeSchemaOf(v)
 	if err != nil || v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+		return nil, err
+	}
+	if err := book(len(s.text.Value())); err != nil {
 		return nil, err
 	}
 	return publishedSchema(s.text.Value())

@@ -39,8 +39,8 @@ func (c *TypeChecks) typeErrors(ctx context.Context, objects []config.Object, on
 			all = append(all, warning(CodeTypeCheck, o.Key.String()+" "+w.Field, "%s", w.String()))
 		}
 		if !ok && c == nil && ctx.Err() == nil {
-			all = append(all, warning(CodeTypeCheck, o.Key.String(), "the types of its expressions are not checked: those of the policies before it have %d bytes for all of "+
-				"their kinds, which is the bound: lint fewer files at a time", typecheck.MaxTotalWork))
+			all = append(all, warning(CodeTypeCheck, o.Key.String(), "the types of its expressions are not checked: with the policies before it, each counted for "+
+				"all of its kinds, and the schemas of custom resources they have more than %d bytes; lint fewer files at a time", typecheck.MaxTotalWork))
 		}
 	}
 	return all

@@ -50,20 +50,24 @@ func (c *Custom) KindOf(resource schema.GroupVersionResource) (schema.GroupVersi
 }
 
 // SchemaOf implements [Schemas].
-func (c *Custom) SchemaOf(kind schema.GroupVersionKind) *spec.Schema {
+func (c *Custom) SchemaOf(kind schema.GroupVersionKind, book func(bytes int) error) (*spec.Schema, error) {
 	versions := c.versions[kind]
 	if len(versions) == 0 {
-		return c.Builtin.SchemaOf(kind)
+		return c.Builtin.SchemaOf(kind, book)
 	}
 	for _, other := range versions[1:] {
 		if !reflect.DeepEqual(other.Schema, versions[0].Schema) {
-			return nil
+			return nil, nil //nolint:nilnil // as documented
 		}
 	}
-	s, err := custom.SchemaOf(versions[0])
+	var refused error
+	s, err := custom.SchemaOf(versions[0], func(bytes int) error {
+		refused = book(bytes)
+		return refused
+	})
 	if err != nil || s == nil || len(s.Properties) == 0 {
-		return nil
+		return nil, refused
 	}
 	s.SetProperty("metadata", typeReader{}.schema(reflect.TypeFor[metav1.ObjectMeta]()))
-	return s
+	return s, nil
 }

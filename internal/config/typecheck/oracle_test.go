@@ -223,10 +223,15 @@ type generator struct {
 
 // path selects fields at random: mostly fields that there are.
 func (g generator) path(root string) string {
-	of, text := g.checker.typeOf(g.kind), root
+	kind, text := g.kind, root
 	if root == "params" {
-		of = g.checker.typeOf(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+		kind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	}
+	typed, err := g.checker.typeOf(kind)
+	if err != nil {
+		panic(err)
+	}
+	of := typed.DeclType
 	for range 1 + g.IntN(4) {
 		switch {
 		case of == nil:

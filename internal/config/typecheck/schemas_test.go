@@ -66,7 +66,7 @@ func TestTheSchemasOfGoTypesAreTheSchemasThatKubernetesPublishes(t *testing.T) {
 		if err != nil {
 			continue // an API server of this release does not serve it
 		}
-		ours := Builtin{}.SchemaOf(kind)
+		ours, _ := Builtin{}.SchemaOf(kind, nil)
 		got, want := evaluated(ours), evaluated(theirs)
 		if compared++; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %s", kind, strings.Join(differences("", &got, &want), "; "))

@@ -1,11 +1,12 @@
 // Package typecheck checks the types of expressions of policies by the schemas of the kinds that the policies match: a misspelt field is found before
-// an object is reviewed. It is the TypeChecker of k8s.io/apiserver/pkg/admission/plugin/policy/validating, for all expressions of validating and mutating policies,
-// with one environment of CEL for a kind in place of one for each expression. It refuses nothing, and no review waits for it.
+// an object is reviewed. It is the TypeChecker of k8s.io/apiserver/pkg/admission/plugin/policy/validating, for all expressions of validating and mutating
+// policies, with one environment of CEL for a kind in place of one for each expression. It refuses nothing, and no review waits for it.
 package typecheck
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +26,10 @@ const (
 	// MaxWork bounds the work for one policy, in bytes of expressions, each counted once for each kind: 1 MB takes 1 to 2 seconds. Of a policy that would be
 	// more, fewer kinds are checked.
 	MaxWork = 256 << 10
-	// MaxTotalWork bounds the work of a Checker. Policies that would be more are not checked.
+	// MaxSchema bounds the schema of a custom resource without its descriptions, in bytes of JSON: 1 MB takes more than 1 s, and allocates 400 MB.
+	// Kinds with a larger schema are not checked.
+	MaxSchema = 256 << 10
+	// MaxTotalWork bounds the work of a Checker, with the schemas of custom resources. Policies that would be more are not checked.
 	MaxTotalWork = 2 << 20
 	// expressionWork is the work for an expression of any length.
 	expressionWork = 256
@@ -80,14 +84,14 @@ func (w *Warning) String() string {
 // Checker checks policies. It keeps the environments of the kinds that it has seen, and is not for concurrent use.
 type Checker struct {
 	schemas      Schemas
-	types        map[schema.GroupVersionKind]*apiservercel.DeclType
+	types        map[schema.GroupVersionKind]kindType
 	environments map[envKey]*typedEnv
 	work         int // done
 }
 
 // New returns a checker.
 func New(s Schemas) *Checker {
-	return &Checker{schemas: s, types: map[schema.GroupVersionKind]*apiservercel.DeclType{}, environments: map[envKey]*typedEnv{}}
+	return &Checker{schemas: s, types: map[schema.GroupVersionKind]kindType{}, environments: map[envKey]*typedEnv{}}
 }
 
 // Check returns the warnings about a policy, by expression. ok is false if ctx has ended, or the policy would exceed MaxTotalWork.
@@ -98,13 +102,15 @@ func (c *Checker) Check(ctx context.Context, p *Policy) (all []Warning, ok bool)
 		work += len(x.Text) + expressionWork
 	}
 	targets = targets[:min(len(targets), MaxWork/work)]
-	if work *= len(targets); c.work+work > MaxTotalWork {
+	if c.book(work*len(targets)) != nil {
 		return nil, false
 	}
-	c.work += work
 	byExpression := make([][]Warning, len(p.Expressions))
 	for _, target := range targets {
-		w := c.environment(p, target)
+		w, err := c.environment(p, target)
+		if err != nil {
+			return nil, false
+		}
 		if w == nil {
 			continue
 		}
@@ -175,23 +181,50 @@ func named(r *admissionregistrationv1.Rule) (all []schema.GroupVersionResource) 
 	return all
 }
 
-// typeOf is the type of a kind; nil if it is not known, or may have any fields.
-func (c *Checker) typeOf(kind schema.GroupVersionKind) *apiservercel.DeclType {
+// errWork: MaxTotalWork is spent.
+var errWork = errors.New("too much work")
+
+// book counts work before it is done.
+func (c *Checker) book(work int) error {
+	if c.work+work > MaxTotalWork {
+		return errWork
+	}
+	c.work += work
+	return nil
+}
+
+// kindType is the type of a kind, and the length of the text of its schema in bytes.
+type kindType struct {
+	*apiservercel.DeclType // nil if it is not known, or may have any fields
+
+	bytes int
+}
+
+// typeOf is the type of a kind. The error is errWork.
+func (c *Checker) typeOf(kind schema.GroupVersionKind) (of kindType, err error) {
 	of, known := c.types[kind]
 	if known {
-		return of
+		return of, nil
 	}
-	if s := c.schemas.SchemaOf(kind); s != nil {
+	s, err := c.schemas.SchemaOf(kind, func(bytes int) error {
+		if of.bytes = bytes; bytes > MaxSchema {
+			return errWork
+		}
+		return c.book(bytes)
+	})
+	if err != nil && of.bytes <= MaxSchema {
+		return of, err
+	}
+	if s != nil {
 		seen := evaluated(s)
-		of = common.SchemaDeclType(&openapi.Schema{Schema: &seen}, true)
-		if of != nil && of.IsObject() {
-			of = of.MaybeAssignTypeName(kind.Kind)
+		if of.DeclType = common.SchemaDeclType(&openapi.Schema{Schema: &seen}, true); of.DeclType != nil && of.IsObject() {
+			of.DeclType = of.MaybeAssignTypeName(kind.Kind)
 		} else {
-			of = nil
+			of.DeclType = nil
 		}
 	}
 	c.types[kind] = of
-	return of
+	return of, nil
 }
 
 // envKey is all that environments depend on.
@@ -200,8 +233,8 @@ type envKey struct {
 	hasParams, names bool
 }
 
-// environment returns the environment of a policy for a kind; nil if the kind has no type.
-func (c *Checker) environment(p *Policy, t target) *typedEnv {
+// environment returns the environment of a policy for a kind; nil if the kind has no type. The error is errWork.
+func (c *Checker) environment(p *Policy, t target) (*typedEnv, error) {
 	key := envKey{kind: t.kind, hasParams: p.Params != nil, names: p.Names != nil}
 	if p.Params != nil {
 		if gv, err := schema.ParseGroupVersion(p.Params.APIVersion); err == nil {
@@ -210,22 +243,32 @@ func (c *Checker) environment(p *Policy, t target) *typedEnv {
 	}
 	w, known := c.environments[key]
 	if known {
-		return w
+		return w, nil
 	}
-	if object := c.typeOf(t.kind); object != nil {
-		c.work += environmentWork
-		names := map[string]*apiservercel.DeclType{admissioncel.ObjectVarName: object, admissioncel.OldObjectVarName: object}
+	object, err := c.typeOf(t.kind)
+	if err != nil {
+		return nil, err
+	}
+	if object.DeclType != nil {
+		params, err := c.typeOf(key.params)
+		if err == nil {
+			err = c.book(environmentWork + object.bytes + params.bytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		names := map[string]*apiservercel.DeclType{admissioncel.ObjectVarName: object.DeclType, admissioncel.OldObjectVarName: object.DeclType}
 		if p.Params != nil {
-			names[admissioncel.ParamsVarName] = cmp.Or(c.typeOf(key.params), apiservercel.DynType)
+			names[admissioncel.ParamsVarName] = cmp.Or(params.DeclType, apiservercel.DynType)
 		}
 		if p.Names != nil {
-			maps.Copy(names, p.Names(t.resource, object))
+			maps.Copy(names, p.Names(t.resource, object.DeclType))
 		}
-		w = newTypedEnv(object, names)
+		w = newTypedEnv(object.DeclType, names)
 	}
 	if len(c.environments) == maxEnvironments {
 		clear(c.environments)
 	}
 	c.environments[key] = w
-	return w
+	return w, nil
 }

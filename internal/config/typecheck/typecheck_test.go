@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -61,7 +62,46 @@ func TestAKindWhoseTypesAreNotKnownIsNotChecked(t *testing.T) {
 			t.Errorf("%s: got %v", resource, got)
 		}
 	}
-	if of := New(Builtin{}).typeOf(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}); of != nil {
-		t.Errorf("got %v", of)
+	of, err := New(Builtin{}).typeOf(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"})
+	if err != nil || of.DeclType != nil {
+		t.Errorf("got %v, %v", of, err)
+	}
+}
+
+// TestTheSchemasOfCustomResourcesAreBounded has schemas at the bound and above it.
+func TestTheSchemasOfCustomResourcesAreBounded(t *testing.T) {
+	const empty = len(`{"type":"object","properties":{"":{"type":"string"}}}`)
+	widgets := func(bytes int) *Custom {
+		version := apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{
+			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				strings.Repeat("x", bytes-empty): {Type: "string", Description: "not counted"},
+			}},
+		}}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		crd.Spec.Group, crd.Spec.Names.Kind, crd.Spec.Names.Plural = "apps", "Widget", "widgets"
+		crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{version}
+		c := NewCustom()
+		c.Add(crd)
+		return c
+	}
+	for _, test := range []struct {
+		bytes, done int
+		warnings    int
+		ok          bool
+	}{
+		{1000, 0, 1, true},
+		{MaxSchema, 0, 1, true},
+		{MaxSchema + 1, 0, 0, true},
+		{1000, MaxTotalWork - 1000, 0, false},
+		{MaxSchema, MaxTotalWork - MaxSchema - environmentWork, 0, false}, // the schema, and no environment of it
+	} {
+		c := New(widgets(test.bytes))
+		c.work = test.done
+		if warnings, ok := c.Check(t.Context(), podPolicy("widgets", "object.wrong")); len(warnings) != test.warnings || ok != test.ok {
+			t.Errorf("%+v: got %v, %t", test, warnings, ok)
+		}
+		if c.work > MaxTotalWork {
+			t.Errorf("%+v: %d bytes of work", test, c.work)
+		}
 	}
 }
