@@ -12,9 +12,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
-// shownActions is how many actions of a change a table names.
-const shownActions = 3
-
 // Changes shows the changes of the configuration with their authors, the latest first; with Watch the latest last.
 func (s *Show) Changes(ctx context.Context) error {
 	columns := printer.Heads("REVISION", "WHEN", "WHO", "WHAT")
@@ -88,11 +85,7 @@ func ChangeRows(changes []*configv1.Change, about string) [][]string {
 		if len(shown) == 0 {
 			shown = actions
 		}
-		shown = shown[:min(len(shown), shownActions)]
-		summary := strings.Join(shown, ", ")
-		if more := len(actions) - len(shown); more > 0 {
-			summary += fmt.Sprintf(" and %d more", more)
-		}
+		summary := firstOf(shown, shownNames, len(actions)-len(shown), ", ")
 		if a := change.GetAcknowledged(); len(a) > 0 {
 			summary += fmt.Sprintf(" (acknowledged %s)", strings.Join(a, ", "))
 		}

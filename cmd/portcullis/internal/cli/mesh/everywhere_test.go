@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -108,6 +110,27 @@ func TestHooksOfOneDispatcherAreShownWhenTheOthersAreNotKnown(t *testing.T) {
 		s := &Show{Client: &member{id: "one", hooks: []*configv1.Hook{streamed("a", 1, 1)}, others: others}, Out: &out, Notes: &notes}
 		if err := s.Hooks(t.Context()); err != nil || notes.String() != want || !strings.Contains(out.String(), "1 host") {
 			t.Errorf("%v: noted %q, want %q: %s", err, &notes, want, &out)
+		}
+	}
+}
+
+func TestTheClustersOfAHookAreNamed(t *testing.T) {
+	five := []string{"a", "b", "c", "d", "e"}
+	for _, test := range []struct {
+		hook                  *configv1.Hook
+		inTable, wide, inFull string
+	}{
+		{&configv1.Hook{}, "all", "all", "all"},
+		{&configv1.Hook{Clusters: five[:3]}, "a,b,c", "a,b,c", "a, b, c"},
+		{&configv1.Hook{Clusters: five}, "a,b,c and 2 more", "a,b,c,d,e", "a, b, c, d, e"},
+		{&configv1.Hook{ExceptClusters: five[:1]}, "all but a", "all but a", "all but a"},
+		{&configv1.Hook{ExceptClusters: five}, "all but a,b,c and 2 more", "all but a,b,c,d,e", "all but a, b, c, d, e"},
+	} {
+		cell := func(format string) string {
+			return (&Show{Format: format}).hookRows([]*configv1.Hook{test.hook})[0][2]
+		}
+		if got := []string{cell(""), cell(printer.Wide), ClustersOf(test.hook)}; !slices.Equal(got, []string{test.inTable, test.wide, test.inFull}) {
+			t.Errorf("got %q, want %q, %q and %q", got, test.inTable, test.wide, test.inFull)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (s *Show) Hooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.printList(list, hookColumns(), hookRows(all.GetHooks()))
+	return s.printList(list, hookColumns(), s.hookRows(all.GetHooks()))
 }
 
 // OnDispatchers is a hook as several dispatchers have it, in the order of their answers.
@@ -129,14 +129,15 @@ func hookColumns() printer.Columns {
 	return printer.Heads("HOOK", "STAGE", "CLUSTERS", "FAILURE POLICY", "SERVED BY", "STATE", "OBJECT").Wide("TIMEOUT", "ORIGIN", "NOTE")
 }
 
-func hookRows(hooks []*configv1.Hook) [][]string {
+func (s *Show) hookRows(hooks []*configv1.Hook) [][]string {
 	groups := groupHooks(hooks)
 	rows := make([][]string, 0, len(groups))
+	clusters := func(names []string) string { return firstOf(names, s.named(names), 0, ",") }
 	for _, all := range groups {
 		h := all[0]
 		object := h.GetHook().GetObject()
 		rows = append(rows, []string{
-			h.GetHook().GetName(), h.GetStage(), ClustersOf(h), h.GetFailurePolicy(), all.ServedBy(), all.state(),
+			h.GetHook().GetName(), h.GetStage(), clustersOf(h, clusters), h.GetFailurePolicy(), all.ServedBy(), all.state(),
 			object.GetKind() + "/" + object.GetName(), took(h.GetTimeout()),
 			strings.TrimSuffix(h.GetSource()+", "+h.GetOrigin(), ", "), all.note(),
 		})
@@ -144,23 +145,18 @@ func hookRows(hooks []*configv1.Hook) [][]string {
 	return rows
 }
 
-// ClustersOf names the clusters whose reviews a hook sees, in a few words.
+// ClustersOf names the clusters whose reviews a hook sees.
 func ClustersOf(h *configv1.Hook) string {
+	return clustersOf(h, func(names []string) string { return strings.Join(names, ", ") })
+}
+
+func clustersOf(h *configv1.Hook, join func(names []string) string) string {
 	switch {
 	case len(h.GetClusters()) > 0:
-		return few(h.GetClusters())
+		return join(h.GetClusters())
 	case len(h.GetExceptClusters()) > 0:
-		return "all but " + few(h.GetExceptClusters())
+		return "all but " + join(h.GetExceptClusters())
 	default:
 		return "all"
 	}
-}
-
-// few names the first names of many.
-func few(names []string) string {
-	const shown = 3
-	if len(names) > shown {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ","), len(names)-shown)
-	}
-	return strings.Join(names, ",")
 }

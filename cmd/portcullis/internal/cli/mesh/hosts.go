@@ -17,8 +17,26 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// shownHooks is how many hooks of a host a table names; one with -o wide names all of the answer.
-const shownHooks = 3
+// shownNames is how many names a cell of a table has; with -o wide it has all names of hooks and clusters.
+const shownNames = 3
+
+// named is how many of the names a cell has.
+func (s *Show) named(names []string) int {
+	if s.Format == printer.Wide {
+		return len(names)
+	}
+	return shownNames
+}
+
+// firstOf joins names, at most so many. There are others beside them.
+func firstOf(names []string, most, others int, separator string) string {
+	shown := names[:min(len(names), most)]
+	text := strings.Join(shown, separator)
+	if more := len(names) - len(shown) + others; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
 
 // errNoWatch is why -w does not go with hosts and hooks.
 var errNoWatch = errors.New("-w: hosts and hooks are shown once; repeat the command, as watch(1) does")
@@ -97,15 +115,7 @@ func (s *Show) hooksOf(h *configv1.Host) string {
 	for _, hook := range h.GetHooks() {
 		names = append(names, hook.GetName())
 	}
-	shown := names
-	if s.Format != printer.Wide {
-		shown = names[:min(len(names), shownHooks)]
-	}
-	text := strings.Join(shown, ",")
-	if more := len(names) - len(shown) + int(h.GetHooksMore()); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return cmp.Or(text, "-")
+	return cmp.Or(firstOf(names, s.named(names), int(h.GetHooksMore()), ","), "-")
 }
 
 // Word is a state of the contract in a cell: STATE_NOT_GRANTED is NotGranted.
