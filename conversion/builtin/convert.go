@@ -49,6 +49,20 @@ func (c *Codec) Convert(raw []byte, to schema.GroupVersionKind) ([]byte, error) 
 	return out, nil
 }
 
+// Default returns a JSON object with the defaults of its kind, as the API server fills them in before admission. An object that is not built in, or that
+// our types do not wholly know, is returned as it is. The error is about an object that the API server could not read.
+func (c *Codec) Default(raw []byte) ([]byte, error) {
+	d, err := c.types.read(raw)
+	switch {
+	case errors.Is(err, ErrUnknownKind), errors.Is(err, errAmbiguous):
+		return raw, nil
+	case err != nil:
+		return nil, err
+	}
+	d.setDefaults()
+	return d.encode()
+}
+
 // graft adds the fields that the former version did not know to a converted object, if its new version does not know them either. If the new version
 // knows the name, the field may mean something else there.
 func (c *Codec) graft(converted []byte, rest any, kind schema.GroupVersionKind) ([]byte, error) {

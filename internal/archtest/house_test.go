@@ -226,7 +226,8 @@ func libraryEdges() []archtest.Edges {
 			From: []string{"./..."},
 			Except: []string{
 				"./conversion/builtin", "./internal/config/apiserver", "./internal/oracle",
-				"./cmd/portcullis/internal/serve", cli + "/config", cli + "/policy", cli + "/cluster", "./cmd/portcullis",
+				"./cmd/portcullis/internal/serve", "./cmd/portcullis/internal/kubekinds", "./cmd/portcullis/internal/offline",
+				cli + "/config", cli + "/policy", cli + "/cluster", "./cmd/portcullis",
 			},
 			Deny:     []string{"k8s.io/kubernetes/..."},
 			Indirect: true,

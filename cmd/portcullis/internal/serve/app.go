@@ -23,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -199,7 +200,7 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	}
 	a.tunnels = tunnel.NewServer(a.authorizeBridge)
 	a.clusters = cluster.New(cluster.Options{
-		Builtin: builtinKinds{a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
+		Builtin: kubekinds.Kinds{Codec: a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,
 		CapabilityKeys:     a.keys.Current, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
 	})

@@ -259,7 +259,7 @@ func objectsIn(ctx context.Context, paths []string) ([]config.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	return listing.Objects, append(listing.Problems, configcli.Duplicates(listing.Objects)...).Err()
+	return listing.Objects, append(listing.Problems, config.Duplicates(listing.Objects)...).Err()
 }
 
 func (c *registerCommand) print(out io.Writer, r *registration.Registration) error {

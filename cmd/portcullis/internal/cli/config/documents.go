@@ -16,7 +16,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -82,7 +81,7 @@ func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems,
 		}
 		objects, problems = append(objects, listing.Objects...), append(problems, listing.Problems...)
 	}
-	return objects, append(problems, Duplicates(objects)...), nil
+	return objects, append(problems, config.Duplicates(objects)...), nil
 }
 
 // documents are the objects of files, all of them valid, as many as are applied at a time.
@@ -204,24 +203,6 @@ func keyNamed(args []string) (*configv1.ConfigKey, error) {
 
 // Name is an object for people.
 func Name(key *configv1.ConfigKey) string { return key.GetKind() + "/" + key.GetName() }
-
-// Duplicates reports objects that stand in several documents: a dispatcher would use none of them.
-func Duplicates(objects []config.Object) config.Problems {
-	var problems config.Problems
-	seen := map[config.Key]*config.Object{}
-	for i := range objects {
-		o := &objects[i]
-		if first, ok := seen[o.Key]; ok {
-			problems = append(problems, config.Problem{
-				Severity: match.SeverityError, Code: config.CodeDuplicate, File: o.File, Line: o.Line, Kind: o.WrittenKind(), Key: o.Key,
-				Message: "it is in " + first.Origin() + " too: remove either",
-			})
-			continue
-		}
-		seen[o.Key] = o
-	}
-	return problems
-}
 
 // stream reads an input that can be read once: standard input, which is "-", and pipes, such as <(...) in a shell. ok is
 // false for any other path.

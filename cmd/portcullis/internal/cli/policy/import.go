@@ -141,7 +141,7 @@ func (r *importer) add(file string, data []byte) {
 func (r *importer) taken() []config.Object {
 	slices.SortStableFunc(r.objects, func(a, b config.Object) int { return a.Key.Compare(b.Key) })
 	twice := map[config.Key]bool{}
-	for _, p := range cliconfig.Duplicates(r.objects) {
+	for _, p := range config.Duplicates(r.objects) {
 		twice[p.Key] = true
 		r.problems = append(r.problems, p)
 	}

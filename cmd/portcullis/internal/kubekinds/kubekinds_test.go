@@ -1,4 +1,4 @@
-package serve
+package kubekinds_test
 
 import (
 	"errors"
@@ -7,12 +7,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/internal/cluster"
 )
 
 func TestClustersLearnOfBuiltInKinds(t *testing.T) {
-	k := builtinKinds{builtin.New(builtin.Options{})}
+	k := kubekinds.Kinds{Codec: builtin.New(builtin.Options{})}
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	if got := len(k.Known().For(deployments, "")); got != 4 {
 		t.Errorf("ever served in %d ways", got)

@@ -1,0 +1,158 @@
+// Package offline judges reviews in this process by the policies of configuration files: with the decoder, the compiler and the dispatcher of a mesh,
+// and without listeners, stores, hosts and clusters. A caller gives the [Facts] that a mesh asks a cluster.
+package offline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
+	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cluster"
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+)
+
+// Mesh judges reviews by one configuration. Its methods may be called concurrently.
+type Mesh struct {
+	snapshot *match.Snapshot
+	codec    *builtin.Codec
+	clusters *cluster.Registry
+	declared map[string]*kinds.Cluster
+	unjudged []config.Object
+}
+
+// undeclared is the cluster of reviews whose cluster has no document. No document has the name.
+const undeclared = ""
+
+// New compiles a configuration. It leaves out the objects that need a host, a webhook or a running mesh ([Mesh.Unjudged]). The problems are about how the
+// objects fit together, as [config.Compile] has them.
+func New(objects []config.Object) (*Mesh, config.Problems) {
+	m := &Mesh{codec: builtin.New(builtin.Options{}), declared: map[string]*kinds.Cluster{}}
+	var judged []config.Object
+	for i := range objects {
+		switch o := &objects[i]; {
+		case o.Validating != nil, o.Mutating != nil, o.Route != nil:
+			m.unjudged = append(m.unjudged, *o)
+		default:
+			judged = append(judged, *o)
+		}
+	}
+	var problems config.Problems
+	m.snapshot, problems = config.Compile("files", judged)
+	m.clusters = cluster.New(cluster.Options{Builtin: kubekinds.Kinds{Codec: m.codec}})
+	documents := []*kinds.Cluster{{Metadata: kinds.Metadata{Name: undeclared}}}
+	for i := range judged {
+		if c := judged[i].Cluster; c != nil {
+			alone := withoutConnection(c)
+			m.declared[c.Metadata.Name] = alone
+			documents = append(documents, alone)
+		}
+	}
+	m.clusters.Update(documents)
+	return m, problems
+}
+
+// withoutConnection is the document of a cluster that is not asked.
+func withoutConnection(c *kinds.Cluster) *kinds.Cluster {
+	return &kinds.Cluster{Metadata: c.Metadata, Spec: kinds.ClusterSpec{
+		APIVersions: c.Spec.APIVersions, CustomResourceDefinitions: c.Spec.CustomResourceDefinitions, Bypass: c.Spec.Bypass,
+	}}
+}
+
+// Unjudged are the objects of the configuration that no review is judged by: webhook configurations, initializers and HookRoutes.
+func (m *Mesh) Unjudged() []config.Object { return m.unjudged }
+
+// Hooks are the policies in force, in the order in which they are asked. The caller must not write to the slice.
+func (m *Mesh) Hooks() []*match.Hook { return m.snapshot.Hooks() }
+
+// Judge judges a review of any stage. Its cluster is the name of a cluster, which needs no document. The error means that there is no verdict.
+func (m *Mesh) Judge(ctx context.Context, r *review.Request, f *Facts) (review.Answer, error) {
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: noStreams{},
+		Codec: func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
+	})
+	if err != nil {
+		return review.Answer{}, fmt.Errorf("the mesh in memory: %w", err)
+	}
+	defer d.Close(ctx)
+	return d.Review(ctx, r) //nolint:wrapcheck // it has all words
+}
+
+// Review is Judge in the form of the service of a running mesh.
+func (m *Mesh) Review(ctx context.Context, r *admissionv1.ReviewRequest, f *Facts) (*admissionv1.ReviewResponse, error) {
+	answer, err := m.Judge(ctx, &review.Request{
+		Stage: r.GetStage(), Entry: match.ParseEntry(r.GetEntry()), Admission: r.GetRequest(), Explain: r.GetExplain(), AwaitShadows: r.GetAwaitShadows(),
+	}, f)
+	if err != nil {
+		return nil, err
+	}
+	return &admissionv1.ReviewResponse{
+		Response: answer.Response, Revision: answer.Revision, Outcomes: answer.Outcomes, ApiVersion: r.GetApiVersion(), Failed: answer.Failed,
+		Outcome: string(answer.Outcome()),
+	}, nil
+}
+
+// Default returns an object with the defaults that its API server fills in before admission: by its built-in kind, or by the CustomResourceDefinition in the
+// document of the cluster. An object of another kind is returned as it is.
+func (m *Mesh) Default(ctx context.Context, name string, object []byte) ([]byte, error) {
+	object, err := m.codec.Default(object)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the kind
+	}
+	kind, err := conversion.KindOf(object)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the field
+	}
+	return m.cluster(name).Default(ctx, kind, object, nil) //nolint:wrapcheck // it names the kind
+}
+
+// cluster has the facts that stand in the document of a cluster.
+func (m *Mesh) cluster(name string) match.Cluster {
+	if m.declared[name] == nil {
+		name = undeclared
+	}
+	return m.clusters.Cluster(name)
+}
+
+// snapshots provides one configuration.
+type snapshots struct{ snapshot *match.Snapshot }
+
+var _ dispatcher.Snapshots = snapshots{}
+
+// Acquire implements [dispatcher.Snapshots].
+func (s snapshots) Acquire(context.Context, string, int64) (*match.Snapshot, string, error) {
+	return s.snapshot, "", nil
+}
+
+// Release implements [dispatcher.Snapshots].
+func (snapshots) Release(*match.Snapshot) {}
+
+// noStreams stands for the hosts, of which there are none.
+type noStreams struct{}
+
+var _ review.Backend = noStreams{}
+
+// Start implements [review.Backend].
+func (noStreams) Start(_ context.Context, set *review.CallSet, done func(int, review.Result)) func(int) {
+	for i := range set.Calls {
+		done(i, review.Fail(review.FailureUnavailable, "there is no host in this process"))
+	}
+	return func(int) {}
+}
+
+// Enforced are objects with each Policy in mode enforce.
+func Enforced(objects []config.Object) []config.Object {
+	objects = slices.Clone(objects)
+	for i := range objects {
+		objects[i] = objects[i].Enforced()
+	}
+	return objects
+}
