@@ -351,8 +351,9 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 }
 
 // matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does: without namespaceObject.
-func (p *compiled) matches(ctx context.Context, in *input) (bool, error) {
+func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, error) {
 	if len(p.conditions) == 0 {
+		of.policyIs(Matched)
 		return true, nil
 	}
 	withoutNamespace := *in
@@ -370,11 +371,15 @@ func (p *compiled) matches(ctx context.Context, in *input) (bool, error) {
 		if values[i] = value; failure != nil {
 			errs = append(errs, failure)
 		}
+		of.has(value, failure, "matchConditions", i)
 	}
 	for _, value := range values {
 		if value == types.False {
 			return false, nil
 		}
+	}
+	if len(errs) == 0 {
+		of.policyIs(Matched)
 	}
 	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
 }

@@ -130,6 +130,7 @@ func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
+	observe(ctx, m).policyIs(Begun)
 	if unmatched != nil {
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
 		return t.response(ctx)
@@ -245,7 +246,8 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invo
 		return nil
 	}
 	t.in = t.in.withParam(p)
-	switch matches, err := t.matches(ctx, t.in); {
+	of := observe(ctx, t.Mutating)
+	switch matches, err := t.matches(ctx, t.in, of); {
 	case err != nil:
 		t.fail(b, err, metav1.StatusReasonInvalid)
 		return nil
@@ -256,7 +258,9 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invo
 		if t.object == nil {
 			return nil
 		}
+		patches := len(t.patches)
 		err := t.mutate(ctx, &t.mutations[i])
+		of.mutation(err, len(t.patches) > patches, i)
 		var unreadable *unreadableError
 		switch {
 		case errors.As(err, &unreadable):

@@ -128,6 +128,7 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
+	observe(ctx, v).policyIs(Begun)
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)
@@ -211,7 +212,8 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	if v.err != nil {
 		return failed(v.err)
 	}
-	if matches, err := v.matches(ctx, in); err != nil {
+	of := observe(ctx, v)
+	if matches, err := v.matches(ctx, in, of); err != nil {
 		return failed(err)
 	} else if !matches {
 		return &decisions{}
@@ -223,6 +225,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	out := &decisions{validations: make([]decision, len(v.validations))}
 	for i := range v.validations {
 		value, failure, err := a.evaluate(ctx, &v.validations[i])
+		of.has(value, cmp.Or(failure, err), "validations", i)
 		switch d := &out.validations[i]; {
 		case err != nil:
 			return failed(err)
@@ -235,7 +238,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	if slices.ContainsFunc(out.validations, func(d decision) bool { return d.denied }) {
 		v.explain(ctx, in, a.remaining, out.validations)
 	}
-	v.annotate(ctx, in, out)
+	v.annotate(ctx, in, out, of)
 	return out
 }
 
@@ -296,7 +299,7 @@ func oneLine(text string) string {
 }
 
 // annotate evaluates the audit annotations.
-func (v *Validating) annotate(ctx context.Context, in *input, out *decisions) {
+func (v *Validating) annotate(ctx context.Context, in *input, out *decisions, of observed) {
 	if len(v.annotations) == 0 {
 		return
 	}
@@ -318,6 +321,7 @@ func (v *Validating) annotate(ctx context.Context, in *input, out *decisions) {
 		}
 		if failure != nil {
 			one.err, one.ignorable = failure.Error(), true
+			of.is(Failed, "auditAnnotations", i)
 		}
 		out.annotations, err = append(out.annotations, one), spent
 	}

@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+)
+
+// Observer receives the decisions of the expressions of policies, in the goroutine of their review. It is for tools; a mesh has none.
+type Observer interface {
+	// Observe is called for each event, in their order.
+	Observe(o Observation)
+}
+
+// Observation is an event in the evaluation of a policy.
+type Observation struct {
+	// Policy is the policy. Its ID names the document.
+	Policy match.Policy
+	// Field is the expression below the spec of the policy of Kubernetes, such as .validations[0]; empty for the policy as a whole.
+	Field string
+	// Event is the event.
+	Event Event
+}
+
+// Event is the kind of an [Observation].
+type Event uint8
+
+// The events.
+const (
+	// Begun: the policy begins to judge a request. A policy that was interrupted, or is reinvoked, begins anew.
+	Begun Event = iota
+	// Matched: the request meets the matchConditions, and the other expressions are evaluated, once for each param.
+	Matched
+	// True and False are values of a matchCondition or a validation.
+	True
+	False
+	// Failed: an expression has no value, or a mutation could not be applied.
+	Failed
+	// Changed and Unchanged are effects of a mutation on the object.
+	Changed
+	Unchanged
+)
+
+// WithObserver returns a context for a review whose policies are observed.
+func WithObserver(ctx context.Context, o Observer) context.Context {
+	return context.WithValue(ctx, observerKey{}, o)
+}
+
+// observerKey is the key of the observer, in a context.
+type observerKey struct{}
+
+// observed tells the observer of one policy, if there is any.
+type observed struct {
+	observer Observer
+	policy   match.Policy
+}
+
+func observe(ctx context.Context, p match.Policy) observed {
+	o, _ := ctx.Value(observerKey{}).(Observer)
+	return observed{o, p}
+}
+
+// policyIs tells of an event of the policy as a whole.
+func (o observed) policyIs(e Event) {
+	if o.observer != nil {
+		o.observer.Observe(Observation{Policy: o.policy, Event: e})
+	}
+}
+
+// is tells of an event of an expression.
+func (o observed) is(e Event, list string, i int) {
+	if o.observer != nil {
+		o.observer.Observe(Observation{Policy: o.policy, Event: e, Field: fmt.Sprintf(".%s[%d]", list, i)})
+	}
+}
+
+// has tells of the value of an expression.
+func (o observed) has(value ref.Val, failure error, list string, i int) {
+	switch {
+	case failure != nil:
+		o.is(Failed, list, i)
+	case value == types.True:
+		o.is(True, list, i)
+	case value == types.False:
+		o.is(False, list, i)
+	}
+}
+
+// mutation tells of the effect of a mutation.
+func (o observed) mutation(failure error, changed bool, i int) {
+	e := Unchanged
+	switch {
+	case failure != nil:
+		e = Failed
+	case changed:
+		e = Changed
+	}
+	o.is(e, "mutations", i)
+}

@@ -1,0 +1,81 @@
+package policy_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// recorder is an observer that keeps the events.
+type recorder struct{ events []string }
+
+func (r *recorder) Observe(o policy.Observation) {
+	r.events = append(r.events, fmt.Sprint(o.Policy.ID(), o.Field, " ", o.Event))
+}
+
+func TestAnObserverIsToldOfEachValue(t *testing.T) {
+	l := newLaboratory(t)
+	everything := &admissionregistrationv1.MatchResources{
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"*"}, []string{"*"}, []string{"*/*"}, "*")},
+	}
+	condition := func(expression string) []admissionregistrationv1.MatchCondition {
+		return []admissionregistrationv1.MatchCondition{{Name: "c", Expression: expression}}
+	}
+	validating := func(conditions []admissionregistrationv1.MatchCondition) match.Policy {
+		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		p.Spec.MatchConstraints, p.Spec.MatchConditions = everything, conditions
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}, {Expression: "false"}, {Expression: "object.nothing"}}
+		return l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}})
+	}
+	mutating := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	mutating.Spec.MatchConstraints = everything
+	for _, expression := range []string{
+		`[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`, `[JSONPatch{op: "test", path: "/kind", value: "None"}]`, `object.nothing`,
+	} {
+		mutating.Spec.Mutations = append(mutating.Spec.Mutations, admissionregistrationv1.Mutation{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression},
+		})
+	}
+	for name, of := range map[string]struct {
+		policy match.Policy
+		want   []string
+	}{
+		"validations": {validating(condition("true")), []string{
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 2", "ValidatingAdmissionPolicy/p 1",
+			"ValidatingAdmissionPolicy/p.validations[0] 2", "ValidatingAdmissionPolicy/p.validations[1] 3", "ValidatingAdmissionPolicy/p.validations[2] 4",
+		}},
+		"a condition that is false": {validating(condition("false")), []string{
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 3",
+		}},
+		"a condition that fails": {validating(condition("object.nothing")), []string{
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 4",
+		}},
+		"mutations": {l.compile.CompileMutating(mutating).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{{}}), []string{
+			"MutatingAdmissionPolicy/m 0", "MutatingAdmissionPolicy/m 1", "MutatingAdmissionPolicy/m.mutations[0] 5",
+			"MutatingAdmissionPolicy/m.mutations[1] 6", "MutatingAdmissionPolicy/m.mutations[2] 4",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := &admissionv1.AdmissionRequest{
+				Operation: "CREATE", Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
+				Object: written(map[string]any{"metadata": map[string]any{"name": "x"}}, endpoints()[0]),
+			}
+			r := &recorder{}
+			ctx := policy.WithReview(policy.WithObserver(t.Context(), r), nil)
+			if _, err := of.policy.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(of.want, r.events); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
