@@ -78,7 +78,9 @@ func usagesOf(cmd *cobra.Command) string { return cmd.LocalFlags().FlagUsages() 
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	root := filepath.Join("..", "..")
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*/README.md", "deploy/*/*/README.md", "examples/*/README.md", "sdk/*/README.md"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "deploy/*/README.md", "deploy/*/*/README.md", "examples/*/README.md", "policies/*.md", "sdk/*/README.md",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {
 			t.Fatal(err)
