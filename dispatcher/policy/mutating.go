@@ -82,6 +82,7 @@ type Mutating struct {
 	*MutatingDefinition
 
 	bindings []mutatingBinding
+	short    bool // BindShort
 }
 
 var _ match.Policy = (*Mutating)(nil)
@@ -104,7 +105,12 @@ func (d *MutatingDefinition) Bind(bindings []*admissionregistrationv1.MutatingAd
 }
 
 // ID implements [match.Policy].
-func (m *Mutating) ID() string { return MutatingKind + "/" + m.policy.Name }
+func (m *Mutating) ID() string {
+	if m.short {
+		return ShortKind + "/" + m.policy.Name
+	}
+	return MutatingKind + "/" + m.policy.Name
+}
 
 // Stage implements [match.Policy].
 func (m *Mutating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_MUTATE }
@@ -233,7 +239,10 @@ func (t *mutating) release() {
 // fail records a failure for a binding, or for all of them.
 func (t *mutating) fail(b *mutatingBinding, err error, reason metav1.StatusReason) {
 	message := fmt.Sprintf("policy %q denied request: %s", t.policy.Name, err)
-	if b != nil {
+	switch {
+	case t.short:
+		message = fmt.Sprintf("Policy '%s' failed: %s", t.policy.Name, err)
+	case b != nil:
 		message = fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", t.policy.Name, b.name, err)
 	}
 	t.failures = append(t.failures, mutationFailure{message, reason})

@@ -87,7 +87,7 @@ type Object struct {
 	MutatingDefinition *policy.MutatingDefinition
 	// MutatingBinding is a MutatingAdmissionPolicyBinding with the defaults of its version.
 	MutatingBinding *admissionregistrationv1.MutatingAdmissionPolicyBinding
-	// Short is a Policy, the short form of a ValidatingAdmissionPolicy, and Expandable is the same compiled.
+	// Short is a Policy, the short form of a policy of Kubernetes, and Expandable is the same compiled.
 	Short      *kinds.Policy
 	Expandable *policies.Policy
 	// Route is a HookRoute.

@@ -6,7 +6,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/policies"
 )
@@ -15,7 +14,7 @@ import (
 type shortVariant struct {
 	policies.Variant
 
-	policy *policy.Validating
+	policy match.Policy
 }
 
 // shortCost is the cost of a Policy: it has one hook for each of its variants.
@@ -29,6 +28,10 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 	for i := range s.Validations {
 		add(s.Validations[i].Expression)
 		add(s.Validations[i].MessageExpression)
+	}
+	for i := range s.Mutations {
+		add(s.Mutations[i].Value)
+		add(s.Mutations[i].When)
 	}
 	c.Conditions += variants      // their parameters
 	names := 3 * len(s.Resources) // of Pods there are three
@@ -48,7 +51,7 @@ func (d *document) readShort() (*kinds.Policy, bool) {
 	return p, true
 }
 
-// compileShort compiles a Policy, and its expansion as a ValidatingAdmissionPolicy. Parameters that differ by cluster are compiled for each variant.
+// compileShort compiles a Policy, and its expansion as a policy of Kubernetes. Parameters that differ by cluster are compiled for each variant.
 func (d *document) compileShort(o *Object) bool {
 	compiler, err := d.short()
 	if err != nil {
@@ -63,22 +66,37 @@ func (d *document) compileShort(o *Object) bool {
 		return false
 	}
 	variants := p.Variants()
-	expanded := Object{Policy: p.Expand(variants[0].AnyCluster()).Policy}
+	expansion := p.Expand(variants[0].AnyCluster())
+	expanded := Object{Policy: expansion.Policy, MutatingPolicy: expansion.MutatingPolicy}
 	if !d.compilePolicy(&expanded) {
 		return false
 	}
 	o.Expandable = p
 	for _, v := range variants {
-		definition := expanded.Definition
-		if v.Parameters != variants[0].Parameters {
-			definition = d.policies.WithVariable(definition, policies.ParametersVariable, v.Parameters)
-		}
-		o.variants = append(o.variants, shortVariant{v, definition.BindShort(bindingOf(o.Name, v.Mode))})
+		o.variants = append(o.variants, shortVariant{v, d.bindShort(&expanded, &v, v.Parameters != variants[0].Parameters)})
 	}
 	return true
 }
 
-// bindingOf puts a Policy into force. In shadow it denies too: HookRoutes and the mode shadow have one report.
+// bindShort puts a variant of a Policy into force, whose expansion is compiled. In shadow it denies and changes too: HookRoutes and the mode shadow have
+// one report.
+func (d *document) bindShort(expanded *Object, v *policies.Variant, ownParameters bool) match.Policy {
+	if definition := expanded.MutatingDefinition; definition != nil {
+		if ownParameters {
+			definition = d.policies.WithMutatingVariable(definition, policies.ParametersVariable, v.Parameters)
+		}
+		b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}
+		b.Name, b.Spec.PolicyName = expanded.MutatingPolicy.Name, expanded.MutatingPolicy.Name
+		return definition.BindShort(b)
+	}
+	definition := expanded.Definition
+	if ownParameters {
+		definition = d.policies.WithVariable(definition, policies.ParametersVariable, v.Parameters)
+	}
+	return definition.BindShort(bindingOf(expanded.Policy.Name, v.Mode))
+}
+
+// bindingOf puts a Policy with validations into force.
 func bindingOf(name string, mode kinds.PolicyMode) *admissionregistrationv1.ValidatingAdmissionPolicyBinding {
 	action := admissionregistrationv1.Deny
 	if mode == kinds.ModeWarn {
@@ -97,7 +115,7 @@ func shortField(path string) string {
 	case strings.HasPrefix(path, constraints):
 		return "spec.exclude"
 	}
-	return path
+	return strings.TrimSuffix(path, ".jsonPatch.expression")
 }
 
 // shortObjects are the variants of a Policy as match takes them.

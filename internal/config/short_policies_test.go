@@ -44,8 +44,8 @@ spec:
 		{"Unknown fields.", strings.Replace(text, "  resources", "  podController: true\n  resources", 1), nil, []string{
 			`f.yaml:5: Policy "p": spec.podController: unknown field; did you mean "podControllers"?`,
 		}},
-		{"Mutations.", text + "  mutations: [{x: y}]\n", nil, []string{
-			`f.yaml:12: Policy "p": spec.mutations: Forbidden: a Policy does not change objects yet: remove them, and write validations`,
+		{"Mutations beside validations.", text + "  mutations: [{field: data.x, value: '1'}]\n", nil, []string{
+			`f.yaml:12: Policy "p": spec.mutations: Forbidden: a Policy has validations or mutations: write the mutations into another Policy`,
 		}},
 		{"A Policy of another group.", strings.Replace(text, "portcullis.dev", "kyverno.io", 1), nil, []string{
 			`f.yaml:1: Policy "p": apiVersion: Policy of kyverno.io/v1 belongs to Kyverno and is not judged here: write a Policy of portcullis.dev/v1 or a ` +

@@ -58,8 +58,9 @@ func allKinds() []kind {
 			of:          reflect.TypeFor[kinds.Role](), rules: roleRules(), columns: inForce(column("Role", ".spec.role")),
 		},
 		kinds.PolicyKind: {
-			description: "Policy is a rule for the objects of clusters that the mesh judges itself: a short form of a ValidatingAdmissionPolicy and its binding.",
-			of:          reflect.TypeFor[kinds.Policy](), rules: policyRules(),
+			description: "Policy is a rule for the objects of clusters that the mesh judges itself: a short form of a ValidatingAdmissionPolicy or a " +
+				"MutatingAdmissionPolicy and its binding.",
+			of: reflect.TypeFor[kinds.Policy](), rules: policyRules(),
 			columns: inForce(column("Mode", ".spec.mode"), wide(column("Resources", ".spec.resources"))),
 		},
 		kinds.ValidatingHooksKind: {

@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -29,11 +28,12 @@ const (
 	MaxPolicyExpression = 8 << 10
 	// MaxPolicyMessage bounds PolicyValidation.Message, in bytes.
 	MaxPolicyMessage = 1 << 10
-	// MaxPolicyField bounds PolicyValidation.Field, in bytes.
+	// MaxPolicyField bounds PolicyValidation.Field and PolicyMutation.Field, in bytes.
 	MaxPolicyField = 256
 )
 
-// Policy is a short way to write a ValidatingAdmissionPolicy and its binding. Package policies expands it, and the expansion is evaluated.
+// Policy is a short way to write a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy and its binding. Package policies expands it, and the expansion
+// is evaluated.
 type Policy struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the policy, and the documents that it is expanded into.
@@ -52,6 +52,7 @@ type PolicySpec struct {
 	// its finalizers can end.
 	Operations []admissionregistrationv1.OperationType `json:"operations,omitempty"`
 	// PodControllers extends a policy on pods alone to the Pod templates in Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs and CronJobs.
+	// Mutations leave ReplicaSets alone: a Deployment would take a changed ReplicaSet for another's, and make a new one.
 	PodControllers bool `json:"podControllers,omitempty"`
 	// Clusters are the clusters where the policy is in force. Empty means all.
 	Clusters []string `json:"clusters,omitempty"`
@@ -59,28 +60,29 @@ type PolicySpec struct {
 	Exclude *PolicyExclusion `json:"exclude,omitempty"`
 	// Parameters are values for the expressions, at most 64.
 	Parameters []Parameter `json:"parameters,omitempty"`
-	// Mode is the consequence of a failed validation. Empty means shadow.
+	// Mode is the consequence of a failed validation, or of a mutation. Empty means shadow.
 	Mode PolicyMode `json:"mode,omitempty"`
 	// ModeByCluster is Mode for some clusters, by their names.
 	ModeByCluster map[string]PolicyMode `json:"modeByCluster,omitempty"`
-	// Validations are the rules, one at least and at most 64. All of them must hold.
-	Validations []PolicyValidation `json:"validations"`
-	// Mutations are refused: a Policy does not change objects yet.
-	Mutations json.RawMessage `json:"mutations,omitempty"`
-	// FailurePolicy decides if an expression fails, as with a field that is not there: Fail takes it for a failed validation, Ignore passes the
-	// policy over. Empty means Fail.
+	// Validations are rules, at most 64. All of them must hold. A Policy has validations or mutations.
+	Validations []PolicyValidation `json:"validations,omitempty"`
+	// Mutations set fields of the object in this order, at most 16. An update of a Pod or a Job sets no field that Kubernetes lets no update change: of the
+	// spec of the Pod, or of the Pod template of the Job.
+	Mutations []PolicyMutation `json:"mutations,omitempty"`
+	// FailurePolicy decides if an expression fails, as with a field that is not there: Fail takes it for a failed validation and refuses the request of a
+	// mutation, Ignore passes the policy over. Empty means Fail.
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
 }
 
-// PolicyMode is the consequence of a failed validation.
+// PolicyMode is the consequence of a failed validation, or of a mutation.
 type PolicyMode string
 
 const (
-	// ModeShadow allows the request, and records that the validation failed.
+	// ModeShadow allows the request as it is, and records that the validation failed, or that the mutation would have changed the object.
 	ModeShadow PolicyMode = "shadow"
-	// ModeWarn allows the request, and warns the client.
+	// ModeWarn allows the request, and warns the client. A policy with mutations has no such mode.
 	ModeWarn PolicyMode = "warn"
-	// ModeEnforce denies the request.
+	// ModeEnforce denies the request, or changes the object.
 	ModeEnforce PolicyMode = "enforce"
 )
 
@@ -110,6 +112,9 @@ type PolicyValidation struct {
 	// Reason is the reason of the denial for programs: Unauthorized, Forbidden, Invalid or RequestEntityTooLarge. Empty means Invalid.
 	Reason metav1.StatusReason `json:"reason,omitempty"`
 }
+
+// Mutates reports whether the policy changes objects.
+func (s *PolicySpec) Mutates() bool { return len(s.Mutations) > 0 }
 
 // AppliesIn reports whether the policy is in force in a cluster. An empty name is a cluster that the policy does not name.
 func (s *PolicySpec) AppliesIn(cluster string) bool {
@@ -159,7 +164,11 @@ func (p *Policy) Validate() field.ErrorList {
 	}
 	errs = append(errs, s.validateParameters(spec.Child("parameters"))...)
 	errs = append(errs, s.validateModes(spec)...)
-	errs = append(errs, s.validateValidations(spec)...)
+	if s.Mutates() {
+		errs = append(errs, s.validateMutations(spec)...)
+	} else {
+		errs = append(errs, s.validateValidations(spec)...)
+	}
 	if f := s.FailurePolicy; f != "" && f != admissionregistrationv1.Fail && f != admissionregistrationv1.Ignore {
 		errs = append(errs, notSupported(spec.Child("failurePolicy"), f, admissionregistrationv1.Fail, admissionregistrationv1.Ignore))
 	}
@@ -246,22 +255,25 @@ func checkLabel(text string) (problems []string) {
 
 func (s *PolicySpec) validateModes(spec *field.Path) (errs field.ErrorList) {
 	if s.Mode != "" {
-		errs = append(errs, s.Mode.validate(spec.Child("mode"))...)
+		errs = append(errs, s.validateMode(s.Mode, spec.Child("mode"))...)
 	}
 	path := spec.Child("modeByCluster")
 	errs = append(errs, s.validateClusters(slices.Sorted(maps.Keys(s.ModeByCluster)), path)...)
 	for _, cluster := range slices.Sorted(maps.Keys(s.ModeByCluster)) {
-		errs = append(errs, s.ModeByCluster[cluster].validate(path.Key(cluster))...)
+		errs = append(errs, s.validateMode(s.ModeByCluster[cluster], path.Key(cluster))...)
 	}
 	return errs
 }
 
-func (m PolicyMode) validate(path *field.Path) field.ErrorList {
-	switch m {
-	case ModeShadow, ModeWarn, ModeEnforce:
+func (s *PolicySpec) validateMode(m PolicyMode, path *field.Path) field.ErrorList {
+	modes := []PolicyMode{ModeShadow, ModeWarn, ModeEnforce}
+	if s.Mutates() {
+		modes = []PolicyMode{ModeShadow, ModeEnforce}
+	}
+	if slices.Contains(modes, m) {
 		return nil
 	}
-	return field.ErrorList{notSupported(path, m, ModeShadow, ModeWarn, ModeEnforce)}
+	return field.ErrorList{notSupported(path, m, modes...)}
 }
 
 // validateClusters checks the keys of a mapping by cluster.
@@ -281,13 +293,10 @@ func (s *PolicySpec) validateClusters(names []string, path *field.Path) field.Er
 }
 
 func (s *PolicySpec) validateValidations(spec *field.Path) (errs field.ErrorList) {
-	if len(s.Mutations) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("mutations"), "a Policy does not change objects yet: remove them, and write validations"))
-	}
 	path := spec.Child("validations")
 	switch {
 	case len(s.Validations) == 0:
-		return append(errs, field.Required(path, "the rules, each with an expression and a message"))
+		return append(errs, field.Required(path, "the rules, each with an expression and a message; or write mutations"))
 	case len(s.Validations) > MaxPolicyValidations:
 		return append(errs, field.TooMany(path, len(s.Validations), MaxPolicyValidations))
 	}
@@ -298,16 +307,35 @@ func (s *PolicySpec) validateValidations(spec *field.Path) (errs field.ErrorList
 }
 
 func (v *PolicyValidation) validate(path *field.Path) (errs field.ErrorList) {
-	for _, text := range []struct {
-		name, value, required string
-		most                  int
-		lines                 bool
-	}{
+	errs = validateTexts(path, []policyText{
 		{"expression", v.Expression, `CEL that is true if the object is as it should be, for example "object.spec.replicas <= 10"`, MaxPolicyExpression, true},
 		{"message", v.Message, "the sentence that the client reads if the expression is false", MaxPolicyMessage, false},
 		{"messageExpression", v.MessageExpression, "", MaxPolicyExpression, true},
 		{"field", v.Field, "", MaxPolicyField, false},
-	} {
+	})
+	if reasons := policyReasons(); v.Reason != "" && !slices.Contains(reasons, v.Reason) {
+		errs = append(errs, notSupported(path.Child("reason"), v.Reason, reasons...))
+	}
+	return errs
+}
+
+// policyReasons are the reasons that Kubernetes' validation of ValidatingAdmissionPolicies takes (supportedValidationPolicyReason).
+func policyReasons() []metav1.StatusReason {
+	return []metav1.StatusReason{
+		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized,
+	}
+}
+
+// policyText is a text in a Policy.
+type policyText struct {
+	name, value string
+	required    string // the text that is meant; empty for a text that may be left out
+	most        int    // bytes
+	lines       bool   // it may have several
+}
+
+func validateTexts(path *field.Path, texts []policyText) (errs field.ErrorList) {
+	for _, text := range texts {
 		at, blank := path.Child(text.name), strings.TrimSpace(text.value) == ""
 		switch {
 		case blank && text.required != "":
@@ -320,15 +348,5 @@ func (v *PolicyValidation) validate(path *field.Path) (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(at, text.value, "must be one line"))
 		}
 	}
-	if reasons := policyReasons(); v.Reason != "" && !slices.Contains(reasons, v.Reason) {
-		errs = append(errs, notSupported(path.Child("reason"), v.Reason, reasons...))
-	}
 	return errs
-}
-
-// policyReasons are the reasons that Kubernetes' validation of ValidatingAdmissionPolicies takes (supportedValidationPolicyReason).
-func policyReasons() []metav1.StatusReason {
-	return []metav1.StatusReason{
-		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized,
-	}
 }

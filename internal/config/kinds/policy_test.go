@@ -135,7 +135,24 @@ func TestValidateAPolicy(t *testing.T) {
 		{"Too many validations.", policy(func(s *PolicySpec) { s.Validations = make([]PolicyValidation, MaxPolicyValidations+1) }), []string{
 			"spec.validations: FieldValueTooMany",
 		}},
-		{"Mutations are refused.", policy(func(s *PolicySpec) { s.Mutations = []byte("[]") }), []string{"spec.mutations: FieldValueForbidden"}},
+		{"Mutations beside validations.", policy(func(s *PolicySpec) {
+			s.Mode, s.Operations, s.Mutations = "", nil, []PolicyMutation{{Field: "data.a", Value: "1"}}
+		}), []string{
+			"spec.mutations: FieldValueForbidden",
+		}},
+		{"Mutations.", mutations(func(*PolicySpec) {}, PolicyMutation{Field: "data.a", Value: "1", When: "true", Overwrite: true}), nil},
+		{"Mutations with a mode of validations, and of requests without an object.", mutations(func(s *PolicySpec) {
+			s.Mode, s.ModeByCluster, s.Operations = ModeWarn, map[string]PolicyMode{"dev": ModeWarn, "prod-1": ModeEnforce}, []admissionregistrationv1.OperationType{"DELETE"}
+			s.Resources, s.PodControllers = []string{"pods/exec"}, false
+		}, PolicyMutation{Field: "data.a", Value: "1"}), []string{
+			"spec.mode: FieldValueNotSupported", "spec.modeByCluster[dev]: FieldValueNotSupported", "spec.operations[0]: FieldValueForbidden",
+			"spec.resources[0]: FieldValueForbidden",
+		}},
+		{"Mutations that lack all.", mutations(func(*PolicySpec) {}, PolicyMutation{When: " "}), []string{
+			"spec.mutations[0].field: FieldValueRequired", "spec.mutations[0].value: FieldValueRequired", "spec.mutations[0].when: FieldValueInvalid",
+		}},
+		{"Too many mutations.", mutations(func(*PolicySpec) {}, make([]PolicyMutation, MaxPolicyMutations+1)...), []string{"spec.mutations: FieldValueTooMany"}},
+		{"A field that is none.", mutations(func(*PolicySpec) {}, PolicyMutation{Field: "a..b", Value: "1"}), []string{"spec.mutations[0].field: FieldValueInvalid"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
@@ -172,6 +189,60 @@ func TestTheResourcesOfAPolicy(t *testing.T) {
 	} {
 		if got, err := ParsePolicyResource(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+// mutations is a valid Policy with mutations, and a change.
+func mutations(change func(*PolicySpec), all ...PolicyMutation) *Policy {
+	return policy(func(s *PolicySpec) {
+		s.Mode, s.ModeByCluster, s.Operations, s.Validations, s.Mutations = ModeEnforce, nil, nil, nil, all
+		change(s)
+	})
+}
+
+func TestParsePolicyField(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want []string
+		err  string // a part
+	}{
+		{"metadata.labels.team", []string{"metadata", "labels", "team"}, ""},
+		{"metadata.labels['example.com/team']", []string{"metadata", "labels", "example.com/team"}, ""},
+		{`metadata.annotations["a'b]c"].x`, nil, "write a key in quotes"},
+		{`metadata.annotations["a]c"].x_1`, []string{"metadata", "annotations", "a]c", "x_1"}, ""},
+		{"spec.containers[*].ports[*].name", []string{"spec", "containers", EachItem, "ports", EachItem, "name"}, ""},
+		{"allContainers[*].image", []string{AllContainers, EachItem, "image"}, ""},
+		{"allContainers.image", nil, "write allContainers[*]"},
+		{"spec.allContainers.image", []string{"spec", "allContainers", "image"}, ""},
+		{"spec.args[*]", nil, "names all items of a list"},
+		{"a[*].b[*].c[*].d[*].e", nil, "more than 3 lists"},
+		{"a[*][*].b", nil, "in quotes"},
+		{"[*].a", nil, "write a name"},
+		{"['a'].b", nil, "write a name"},
+		{"a.[*].b", nil, "write a name"},
+		{"a[*]b", nil, "write a dot"},
+		{"a['b']c", nil, "write a dot"},
+		{"a.b-c", nil, "write a dot"},
+		{"a[0].b", nil, "in quotes"},
+		{"a['']", nil, "in quotes"},
+		{"a['b", nil, "in quotes"},
+		{".a", nil, "write a name"},
+		{"a.", nil, "write a name"},
+		{"kind", nil, "not set by a policy"},
+		{"status.phase", nil, "not set by a policy"},
+		{"metadata", nil, "of metadata"},
+		{"metadata.name", nil, "of metadata"},
+		{strings.Repeat("a.", MaxPolicyFieldSteps) + "a", nil, "more than 12 steps"},
+	} {
+		got, err := ParsePolicyField(tc.text)
+		switch {
+		case (err == nil) != (tc.err == ""), err != nil && !strings.Contains(err.Error(), tc.err):
+			t.Errorf("%s: %v, want %q", tc.text, err, tc.err)
+		case err == nil:
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.text, diff)
+			}
 		}
 	}
 }

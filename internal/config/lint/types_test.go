@@ -52,6 +52,30 @@ func TestExpressionsAreCheckedAgainstTheKindsOfTheirPolicies(t *testing.T) {
   validations: [{expression: 'params.data.most == 5 || params.dat.x'}]`),
 			[]string{`"p": spec.validations[0].expression: *'(string, int)'*; *undefined field 'dat'*`},
 		},
+		"mutations of a Policy": {
+			`apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: p}
+spec:
+  resources: [pods]
+  podControllers: true
+  mutations:
+  - {field: 'spec.containers[*].imagePulPolicy', value: "'Always'"}
+  - {field: 'spec.containers[*].imagePullPolicy', value: '[item.nam == current]'}
+  - {field: 'allContainers[*].securityContext.privileged', value: pod.spec.hostNetwork}
+  - {field: spec.hostNetwork, value: "'x'", when: bool(pod.spec.hostNetwrk)}
+  - {field: "metadata.labels['a/b']", value: parameters.most}
+  - {field: 'spec.nodeName[*].x', value: '1'}
+  parameters: [{name: most, default: 1}]
+`,
+			[]string{
+				`"p": spec.mutations[0].field: *for Pod (v1), DaemonSet (apps/v1), *: there is no field imagePulPolicy; did you mean "imagePullPolicy"?*`,
+				`"p": spec.mutations[1].value: *: imagePullPolicy is of type string, and the value of type list(bool)*`,
+				`"p": spec.mutations[3].value: *: hostNetwork is of type bool, and the value of type string*`,
+				`"p": spec.mutations[3].when: *undefined field 'hostNetwrk'*`,
+				`"p": spec.mutations[5].field: *: nodeName is no list*`,
+			},
+		},
 		"a JSON patch": {
 			typed("MutatingAdmissionPolicy", `  reinvocationPolicy: Never
   mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/spec/replicas", value: object.spec.replicsa}]'}}]`),

@@ -16,10 +16,12 @@ import (
 // Expansion are the documents that a Policy stands for in a cluster. They have the name, labels and annotations of the Policy, and the defaults of
 // kube-apiserver. The caller owns them.
 type Expansion struct {
-	// Policy has the rules.
-	Policy *admissionregistrationv1.ValidatingAdmissionPolicy
-	// Binding has the mode.
+	// Policy has the rules, and Binding the mode, of a Policy with validations.
+	Policy  *admissionregistrationv1.ValidatingAdmissionPolicy
 	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	// MutatingPolicy has the changes of a Policy with mutations. MutatingBinding is nil in mode shadow, which Kubernetes does not have.
+	MutatingPolicy  *admissionregistrationv1.MutatingAdmissionPolicy
+	MutatingBinding *admissionregistrationv1.MutatingAdmissionPolicyBinding
 }
 
 // Expand returns the documents for a cluster; nil if the policy is not in force there. An empty name is a cluster that the policy does not name.
@@ -31,6 +33,9 @@ func (p *Policy) Expand(cluster string) *Expansion {
 	failurePolicy := admissionregistrationv1.Fail
 	if s.FailurePolicy != "" {
 		failurePolicy = s.FailurePolicy
+	}
+	if s.Mutates() {
+		return p.expandMutations(cluster, &failurePolicy)
 	}
 	policy := admissionregistrationv1.ValidatingAdmissionPolicy{
 		TypeMeta: typeMeta("ValidatingAdmissionPolicy"), ObjectMeta: p.metadata(),
@@ -46,6 +51,30 @@ func (p *Policy) Expand(cluster string) *Expansion {
 		},
 	}
 	return &Expansion{Policy: policy.DeepCopy(), Binding: binding.DeepCopy()}
+}
+
+// expandMutations has kube-apiserver invoke the policy again if others change the object after it, unless it overwrites: a value that is made of the
+// present one would be made twice.
+func (p *Policy) expandMutations(cluster string, failurePolicy *admissionregistrationv1.FailurePolicyType) *Expansion {
+	reinvocation := admissionregistrationv1.IfNeededReinvocationPolicy
+	if slices.ContainsFunc(p.document.Spec.Mutations, func(m kinds.PolicyMutation) bool { return m.Overwrite }) {
+		reinvocation = admissionregistrationv1.NeverReinvocationPolicy
+	}
+	policy := admissionregistrationv1.MutatingAdmissionPolicy{
+		TypeMeta: typeMeta("MutatingAdmissionPolicy"), ObjectMeta: p.metadata(),
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			FailurePolicy: failurePolicy, MatchConstraints: p.constraints(), MatchConditions: p.conditions, Variables: p.variables(cluster),
+			Mutations: p.mutations, ReinvocationPolicy: reinvocation,
+		},
+	}
+	e := &Expansion{MutatingPolicy: policy.DeepCopy()}
+	if p.document.Spec.ModeIn(cluster) == kinds.ModeEnforce {
+		e.MutatingBinding = (&admissionregistrationv1.MutatingAdmissionPolicyBinding{
+			TypeMeta: typeMeta("MutatingAdmissionPolicyBinding"), ObjectMeta: p.metadata(),
+			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: p.document.Metadata.Name},
+		}).DeepCopy()
+	}
+	return e
 }
 
 // Variant is a Policy in one cluster, or in all clusters where it is the same. It is immutable.
@@ -133,7 +162,11 @@ func (p *Policy) constraints() *admissionregistrationv1.MatchResources {
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{r.Group}, APIVersions: []string{r.Version}, Scope: &all},
 			}})
 		}
-		m.ResourceRules[i].Resources = append(m.ResourceRules[i].Resources, namesOf(r)...)
+		names := namesOf(r)
+		if s.Mutates() {
+			names = names[:1] // the others lead to updates of Pods
+		}
+		m.ResourceRules[i].Resources = append(m.ResourceRules[i].Resources, names...)
 	}
 	return m
 }
@@ -207,6 +240,9 @@ func (p *Policy) variables(cluster string) (all []admissionregistrationv1.Variab
 			continue
 		}
 		all = append(all, variable(name, &p.document.Spec, p.resources))
+	}
+	if p.podPaths {
+		all = append(all, variable(namePodPath, &p.document.Spec, p.resources))
 	}
 	return all
 }

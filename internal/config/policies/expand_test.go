@@ -30,10 +30,19 @@ func compile(t *testing.T, text string) []config.Object {
 	return objects
 }
 
+// decodePolicy reads the one Policy with a spec.
+func decodePolicy(spec string) ([]config.Object, config.Problems) {
+	text := "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n" + indent(spec)
+	return config.NewDecoder(apiserver.Validator{}).Decode("policy.yaml", []byte(text))
+}
+
 // expand expands the one Policy with a spec, and checks that kube-apiserver accepts its expansion as it is.
 func expand(t *testing.T, spec, cluster string) *policies.Expansion {
 	t.Helper()
-	documents := compile(t, "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n"+indent(spec))
+	documents, problems := decodePolicy(spec)
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
 	e := documents[0].Expandable.Expand(cluster)
 	if e != nil {
 		checkAccepted(t, e)
@@ -48,18 +57,19 @@ func indent(text string) string {
 // checkAccepted has kube-apiserver's code default and validate an expansion, and the mesh read it.
 func checkAccepted(t *testing.T, e *policies.Expansion) {
 	t.Helper()
+	documents := documentsOf(e)
 	var file []byte
-	for _, document := range []any{e.Policy, e.Binding} {
+	for _, document := range documents {
 		raw, err := json.Marshal(document)
 		if err != nil {
 			t.Fatal(err)
 		}
 		file = append(append(file, raw...), '\n')
 	}
-	if objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("expansion.json", file); len(objects) != 2 || len(problems) > 0 {
+	if objects, problems := config.NewDecoder(apiserver.Validator{}).Decode("expansion.json", file); len(objects) != len(documents) || len(problems) > 0 {
 		t.Errorf("the mesh reads %d objects, with %v", len(objects), problems)
 	}
-	for _, document := range []runtime.Object{e.Policy, e.Binding} {
+	for _, document := range documents {
 		defaulted := document.DeepCopyObject()
 		legacyscheme.Scheme.Default(defaulted)
 		if diff := cmp.Diff(document, defaulted); diff != "" {
@@ -75,6 +85,10 @@ func checkAccepted(t *testing.T, e *policies.Expansion) {
 			errs = validation.ValidateValidatingAdmissionPolicy(d)
 		case *admissionregistration.ValidatingAdmissionPolicyBinding:
 			errs = validation.ValidateValidatingAdmissionPolicyBinding(d)
+		case *admissionregistration.MutatingAdmissionPolicy:
+			errs = validation.ValidateMutatingAdmissionPolicy(d)
+		case *admissionregistration.MutatingAdmissionPolicyBinding:
+			errs = validation.ValidateMutatingAdmissionPolicyBinding(d)
 		default:
 			t.Fatalf("%T", internal)
 		}
@@ -82,6 +96,17 @@ func checkAccepted(t *testing.T, e *policies.Expansion) {
 			t.Errorf("kube-apiserver refuses the expansion: %v", err)
 		}
 	}
+}
+
+// documentsOf are the documents of an expansion.
+func documentsOf(e *policies.Expansion) []runtime.Object {
+	switch {
+	case e.MutatingBinding != nil:
+		return []runtime.Object{e.MutatingPolicy, e.MutatingBinding}
+	case e.MutatingPolicy != nil:
+		return []runtime.Object{e.MutatingPolicy}
+	}
+	return []runtime.Object{e.Policy, e.Binding}
 }
 
 // pod is a spec of a Pod in the object of a kind, in a namespace, and with labels.

@@ -25,26 +25,36 @@ func kubernetesNames() []string {
 	return []string{admissioncel.ObjectVarName, admissioncel.OldObjectVarName, admissioncel.RequestVarName}
 }
 
-// newEnvironment makes the environment that expressions of a Policy are checked in: the environment of kube-apiserver for new expressions, with the names
-// of the library.
-func newEnvironment() (*cel.Env, error) {
+// scope is an environment that expressions of a Policy are checked in.
+type scope struct {
+	env   *cel.Env
+	names []string // beside Kubernetes': of the library, and its own
+	own   []string
+}
+
+// newScope makes the environment of kube-apiserver for new expressions, with the names of the library and with names of any type.
+func newScope(own []string) (*scope, error) {
 	request, image := admissioncel.BuildRequestType(), imageType()
 	texts := cel.MapType(cel.StringType, cel.StringType)
+	options := []cel.EnvOption{
+		cel.Variable(admissioncel.ObjectVarName, cel.DynType), cel.Variable(admissioncel.OldObjectVarName, cel.DynType),
+		cel.Variable(admissioncel.RequestVarName, request.CelType()), cel.Variable(namePod, cel.DynType),
+		cel.Variable(nameParameters, cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(nameContainers, cel.ListType(cel.DynType)), cel.Variable(nameImages, cel.ListType(image.CelType())),
+		cel.Variable(nameLabels, texts), cel.Variable(nameAnnotations, texts),
+	}
+	for _, name := range own {
+		options = append(options, cel.Variable(name, cel.DynType))
+	}
 	extended, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),
 		DeclTypes:         []*apiservercel.DeclType{request, image},
-		EnvOptions: []cel.EnvOption{
-			cel.Variable(admissioncel.ObjectVarName, cel.DynType), cel.Variable(admissioncel.OldObjectVarName, cel.DynType),
-			cel.Variable(admissioncel.RequestVarName, request.CelType()), cel.Variable(namePod, cel.DynType),
-			cel.Variable(nameParameters, cel.MapType(cel.StringType, cel.DynType)),
-			cel.Variable(nameContainers, cel.ListType(cel.DynType)), cel.Variable(nameImages, cel.ListType(image.CelType())),
-			cel.Variable(nameLabels, texts), cel.Variable(nameAnnotations, texts),
-		},
+		EnvOptions:        options,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the names of a Policy: %w", err)
 	}
-	return extended.NewExpressionsEnv(), nil
+	return &scope{extended.NewExpressionsEnv(), append(libraryNames(), own...), own}, nil
 }
 
 // imageType is an item of images. In an expansion it is a map; the type finds misspelt fields.
@@ -62,27 +72,30 @@ type expression struct {
 	uses []use // sorted by their places
 }
 
-// use is a name of the library in an expression.
+// use is a name of the library, or nameCurrent, in an expression.
 type use struct {
 	name string
 	at   int // in characters of the text
 }
 
-// parse checks an expression. parameters are the names that there are.
-func (c *Compiler) parse(text string, result *cel.Type, parameters []string) (e expression, problems []string) {
+// parse checks an expression, whose value may be of any type if result is nil. parameters are the names that there are.
+func (s *scope) parse(text string, result *cel.Type, parameters []string) (e expression, problems []string) {
 	text = strings.TrimSpace(text) // as Kubernetes' validation does
-	parsed, issues := c.env.Parse(text)
+	parsed, issues := s.env.Parse(text)
 	if issues.Err() != nil {
-		return e, issuesOf(issues)
+		return e, s.problems(issues)
 	}
-	f := finder{tree: parsed.NativeRep(), parameters: parameters}
+	f := finder{tree: parsed.NativeRep(), scope: s, parameters: parameters}
 	f.visit(f.tree.Expr(), nil)
 	slices.SortFunc(f.uses, func(a, b use) int { return a.at - b.at })
-	checked, issues := c.env.Check(parsed)
+	checked, issues := s.env.Check(parsed)
 	if issues.Err() != nil {
-		return e, issuesOf(issues)
+		return e, s.problems(issues)
 	}
 	switch got := checked.OutputType(); {
+	case result == nil && got.Kind() == cel.OpaqueKind:
+		f.problems = append(f.problems, fmt.Sprintf("must be a value, and is of type %s: end it with orValue(...)", got))
+	case result == nil:
 	case got.IsEquivalentType(result):
 	case got.Kind() == cel.DynKind: // Kubernetes refuses it
 		f.problems = append(f.problems, fmt.Sprintf("must be of type %s, and its type is not known before it is evaluated: write %[1]s(...) around it", result))
@@ -92,13 +105,19 @@ func (c *Compiler) parse(text string, result *cel.Type, parameters []string) (e 
 	return expression{text, slices.Compact(f.uses)}, f.problems
 }
 
-// qualified is the expression as a ValidatingAdmissionPolicy has it: names of the library are variables.
-func (e *expression) qualified() string {
-	const prefix = admissioncel.VariableVarName + "."
+// variableOf is a name of the library in an expansion.
+func variableOf(name string) string { return admissioncel.VariableVarName + "." + name }
+
+// qualified is the expression as a policy of Kubernetes has it: names of the library are variables. Some names stand for other expressions.
+func (e *expression) qualified(replaced map[string]string) string {
 	characters, out, from := []rune(e.text), strings.Builder{}, 0
 	for _, u := range e.uses {
-		out.WriteString(string(characters[from:u.at]) + prefix)
-		from = u.at
+		text, ok := replaced[u.name]
+		if !ok {
+			text = variableOf(u.name)
+		}
+		out.WriteString(string(characters[from:u.at]) + text)
+		from = u.at + len(u.name)
 	}
 	out.WriteString(string(characters[from:]))
 	return out.String()
@@ -107,6 +126,7 @@ func (e *expression) qualified() string {
 // finder looks for names of the library in an expression.
 type finder struct {
 	tree       *ast.AST
+	scope      *scope
 	parameters []string
 	uses       []use
 	problems   []string
@@ -139,6 +159,11 @@ func (f *finder) visit(e ast.Expr, bound []string) {
 		c := e.AsComprehension()
 		f.all([]ast.Expr{c.IterRange(), c.AccuInit()}, bound)
 		inner := append(slices.Clone(bound), c.AccuVar(), c.IterVar(), c.IterVar2())
+		for _, name := range []string{c.IterVar(), c.IterVar2()} {
+			if slices.Contains(f.scope.own, name) {
+				f.problems = append(f.problems, fmt.Sprintf("%s has a meaning in mutations: take another name for the variable", name))
+			}
+		}
 		f.all([]ast.Expr{c.LoopCondition(), c.LoopStep(), c.Result()}, inner)
 	case ast.LiteralKind, ast.UnspecifiedExprKind:
 	}
@@ -157,7 +182,7 @@ func (f *finder) ident(e ast.Expr, bound []string) {
 		return
 	}
 	place, ok := f.tree.SourceInfo().GetOffsetRange(e.ID())
-	if ok && !slices.Contains(bound, name) && slices.Contains(libraryNames(), name) {
+	if ok && !slices.Contains(bound, name) && (name == nameCurrent || slices.Contains(libraryNames(), name)) {
 		f.uses = append(f.uses, use{name, int(place.Start)})
 	}
 }
@@ -173,15 +198,15 @@ func (f *finder) selection(e ast.Expr, bound []string) {
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '(\w+)' \(in container ''\)$`)
 
-// issuesOf are the messages of the parser or the checker, with their places in the expression.
-func issuesOf(issues *cel.Issues) (problems []string) {
+// problems are the messages of the parser or the checker, with their places in the expression.
+func (s *scope) problems(issues *cel.Issues) (problems []string) {
 	for _, err := range issues.Errors() {
 		if len(problems) == maxErrors {
 			break
 		}
 		message := err.Message
 		if name := undeclared.FindStringSubmatch(message); name != nil {
-			names := append(kubernetesNames(), libraryNames()...)
+			names := append(kubernetesNames(), s.names...)
 			message = fmt.Sprintf("there is no %q; there are %s and %s%s", name[1], strings.Join(names[:len(names)-1], ", "), names[len(names)-1],
 				suggest.DidYouMean(name[1], names))
 		}

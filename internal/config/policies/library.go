@@ -10,7 +10,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// The names that expressions of a Policy have beside the names of Kubernetes. In an expansion each is a variable of the ValidatingAdmissionPolicy.
+// The names that expressions of a Policy have beside the names of Kubernetes. In an expansion each is a variable.
 const (
 	// nameParameters are the parameters of the Policy: parameters.NAME.
 	nameParameters = "parameters"
@@ -25,6 +25,9 @@ const (
 	// nameAnnotations are the annotations, as nameLabels are the labels.
 	nameAnnotations = "annotations"
 )
+
+// namePodPath is a variable of an expansion that no expression of a Policy names: the JSON pointer of the Pod in the object; empty for a Pod.
+const namePodPath = "podPath"
 
 // libraryNames are all of them. A name comes after the names that its variable reads.
 func libraryNames() []string {
@@ -84,7 +87,9 @@ func variable(name string, s *kinds.PolicySpec, resources []kinds.PolicyResource
 	v := admissionregistrationv1.Variable{Name: name}
 	switch name {
 	case namePod:
-		v.Expression = podExpression(subject(s), resources)
+		v.Expression = byPodTemplate(subject(s), resources, func(path string) string { return strings.TrimSuffix(subject(s)+"."+path, ".") })
+	case namePodPath:
+		v.Expression = byPodTemplate(subject(s), resources, func(path string) string { return literal(pointerOf(strings.FieldsFunc(path, isDot))) })
 	case nameContainers:
 		v.Expression = containersExpression
 	case nameImages:
@@ -107,8 +112,8 @@ func subject(s *kinds.PolicySpec) string {
 	return "dyn(object)"
 }
 
-// podExpression leads from objects of the resources to their Pods.
-func podExpression(subject string, resources []kinds.PolicyResource) string {
+// byPodTemplate is an expression that depends on the path of the Pod template in objects of the resources.
+func byPodTemplate(subject string, resources []kinds.PolicyResource, of func(path string) string) string {
 	var kindsOf []string // in the order of the cases
 	paths := map[string]string{}
 	for _, r := range resources {
@@ -117,7 +122,7 @@ func podExpression(subject string, resources []kinds.PolicyResource) string {
 		if _, known := paths[kind]; !known {
 			kindsOf = append(kindsOf, kind)
 		}
-		paths[kind] = strings.TrimSuffix(subject+"."+path, ".")
+		paths[kind] = of(path)
 	}
 	slices.SortFunc(kindsOf, func(a, b string) int { return strings.Compare(b, a) }) // the others last
 	var text strings.Builder

@@ -1,6 +1,7 @@
 package policies_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -37,7 +38,7 @@ type judged struct {
 // judgeByPage judges requests by the policies of a page. Each policy has one.
 func judgeByPage(t *testing.T, page string, requests []judged) {
 	t.Helper()
-	shown, asked := map[string]config.Object{}, map[string]bool{}
+	l, shown, asked := newLaboratory(t), map[string]config.Object{}, map[string]bool{}
 	for _, block := range blocks(t, page) {
 		if !strings.HasPrefix(block, "apiVersion: portcullis.dev/") {
 			continue
@@ -55,7 +56,11 @@ func judgeByPage(t *testing.T, page string, requests []judged) {
 		}
 		e := p.Expandable.Expand(tc.cluster)
 		checkAccepted(t, e)
-		if got := judge(t, e, tc.request); got != tc.want {
+		answer := func() string { return judge(t, e, tc.request) }
+		if e.MutatingPolicy != nil {
+			answer = func() string { return fmt.Sprint(l.changes(t, e, requestOf(t, tc.request.object, tc.request.old))) }
+		}
+		if got := answer(); got != tc.want {
 			t.Errorf("%s in cluster %q: %s, want %s", tc.policy, tc.cluster, got, tc.want)
 		}
 	}
@@ -97,6 +102,12 @@ func TestThePoliciesOfThePage(t *testing.T) {
 		{"no-exec", "", exec("shop"), "denied: ask the platform team for a session in production"},
 		{"no-exec", "", exec("shop", "platform"), "allowed"},
 		{"no-exec", "", exec("default"), "allowed"},
+		{
+			"pod-defaults", "", request{object: object("Deployment", "shop", "", privileged)},
+			"map[spec.template.metadata.labels.example.com/team:shop spec.template.spec.containers[0].image:registry.example.com/a " +
+				"spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation:false]",
+		},
+		{"pod-defaults", "", request{object: object("Pod", "kube-system", "", image("a"))}, "map[]"},
 	})
 }
 

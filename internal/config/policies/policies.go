@@ -1,5 +1,5 @@
-// Package policies expands documents of kind Policy into ValidatingAdmissionPolicies and their bindings. It is pure, and evaluates
-// no policy: an expansion is evaluated as any other ValidatingAdmissionPolicy.
+// Package policies expands documents of kind Policy into ValidatingAdmissionPolicies or MutatingAdmissionPolicies and their bindings. It is pure, and
+// evaluates no policy: an expansion is evaluated as any other policy of Kubernetes.
 package policies
 
 import (
@@ -18,12 +18,26 @@ import (
 const MaxExpansion = 16 << 10
 
 // Compiler checks Policies. It may be used concurrently.
-type Compiler struct{ env *cel.Env }
+type Compiler struct {
+	validations *scope
+	mutations   []*scope // by the number of lists that their field leads through
+}
 
 // NewCompiler returns a compiler. An error is a fault of the program.
 func NewCompiler() (*Compiler, error) {
-	env, err := newEnvironment()
-	return &Compiler{env}, err
+	c := &Compiler{}
+	var err error
+	if c.validations, err = newScope(nil); err != nil {
+		return nil, err
+	}
+	for lists := range kinds.MaxPolicyFieldLists + 1 {
+		s, err := newScope(mutationNames(lists))
+		if err != nil {
+			return nil, err
+		}
+		c.mutations = append(c.mutations, s)
+	}
+	return c, nil
 }
 
 // Policy is a valid Policy that can be expanded. It is immutable.
@@ -32,6 +46,8 @@ type Policy struct {
 	resources   []kinds.PolicyResource // with the controllers
 	names       []string               // of the library that are used, in its order
 	validations []admissionregistrationv1.Validation
+	mutations   []admissionregistrationv1.Mutation
+	podPaths    bool // mutations have the variable namePodPath
 	conditions  []admissionregistrationv1.MatchCondition
 }
 
@@ -43,7 +59,11 @@ func (c *Compiler) Compile(document *kinds.Policy) (*Policy, field.ErrorList) {
 	}
 	p := &Policy{document: document, resources: resourcesOf(&document.Spec)}
 	p.conditions = matchConditions(&document.Spec)
-	errs = append(errs, p.compileValidations(c)...)
+	if document.Spec.Mutates() {
+		errs = append(errs, p.compileMutations(c)...)
+	} else {
+		errs = append(errs, p.compileValidations(c)...)
+	}
 	errs = append(errs, p.checkSizes()...)
 	return p, errs
 }
@@ -58,30 +78,18 @@ func resourcesOf(s *kinds.PolicySpec) (all []kinds.PolicyResource) {
 		all = append(all, r)
 	}
 	if s.PodControllers {
-		all = append(all, kinds.PodControllers()...)
+		all = append(all, slices.DeleteFunc(kinds.PodControllers(), func(r kinds.PolicyResource) bool {
+			return s.Mutates() && r.Resource == "replicasets"
+		})...)
 	}
 	return all
 }
 
-func (p *Policy) compileValidations(c *Compiler) (errs field.ErrorList) {
-	s, path := &p.document.Spec, field.NewPath("spec", "validations")
-	parameters := make([]string, len(s.Parameters))
-	for i := range s.Parameters {
-		parameters[i] = s.Parameters[i].Name
-	}
-	used := map[string]bool{}
+func (p *Policy) compileValidations(c *Compiler) field.ErrorList {
+	s, path, x := &p.document.Spec, field.NewPath("spec", "validations"), p.expressions()
 	parse := func(text string, result *cel.Type, at *field.Path) string {
-		e, problems := c.parse(text, result, parameters)
-		for _, u := range e.uses {
-			if !used[u.name] {
-				problems = append(problems, p.withoutPod(u.name)...)
-			}
-			used[u.name] = true
-		}
-		for _, problem := range problems {
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, problem))
-		}
-		return e.qualified()
+		e := x.parse(c.validations, text, result, at)
+		return e.qualified(nil)
 	}
 	for i := range s.Validations {
 		v, at := &s.Validations[i], path.Index(i)
@@ -94,8 +102,45 @@ func (p *Policy) compileValidations(c *Compiler) (errs field.ErrorList) {
 		}
 		p.validations = append(p.validations, about(v.Field, out))
 	}
-	p.names = namesFor(used, s)
-	return errs
+	p.names = namesFor(x.used, s)
+	return x.errs
+}
+
+// expressions collects the names and the errors of the expressions of a Policy.
+type expressions struct {
+	policy     *Policy
+	parameters []string
+	used       map[string]bool
+	errs       field.ErrorList
+}
+
+func (p *Policy) expressions() *expressions {
+	x := &expressions{policy: p, used: map[string]bool{}}
+	for i := range p.document.Spec.Parameters {
+		x.parameters = append(x.parameters, p.document.Spec.Parameters[i].Name)
+	}
+	return x
+}
+
+func (x *expressions) parse(s *scope, text string, result *cel.Type, at *field.Path) expression {
+	e, problems := s.parse(text, result, x.parameters)
+	for _, u := range e.uses {
+		if !x.used[u.name] {
+			x.checkPod(u.name, at)
+		}
+		x.used[u.name] = true
+	}
+	for _, problem := range problems {
+		x.errs = append(x.errs, field.Invalid(at, field.OmitValueType{}, problem))
+	}
+	return e
+}
+
+// checkPod refuses a name that is about Pods if an object of the policy has none.
+func (x *expressions) checkPod(name string, at *field.Path) {
+	if problem := x.policy.withoutPod(name); problem != "" {
+		x.errs = append(x.errs, field.Invalid(at, field.OmitValueType{}, problem))
+	}
 }
 
 // about lets the messages of a validation begin with a field.
@@ -111,17 +156,17 @@ func about(name string, v admissionregistrationv1.Validation) admissionregistrat
 }
 
 // withoutPod is the problem of a name that is about Pods, if an object of the policy has none.
-func (p *Policy) withoutPod(name string) []string {
+func (p *Policy) withoutPod(name string) string {
 	if !needsPod(name) {
-		return nil
+		return ""
 	}
 	for i, r := range p.resources {
 		if _, ok := r.PodTemplate(); !ok {
-			return []string{fmt.Sprintf("%s is about Pods, and %s of spec.resources has none that is known: write a Policy of its own for %[2]s", name,
-				p.document.Spec.Resources[i])}
+			return fmt.Sprintf("%s is about Pods, and %s of spec.resources has none that is known: write a Policy of its own for %[2]s", name,
+				p.document.Spec.Resources[i])
 		}
 	}
-	return nil
+	return ""
 }
 
 // namesFor are the names that are used, and the names that their variables read.

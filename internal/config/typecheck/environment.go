@@ -2,6 +2,8 @@ package typecheck
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	celgo "github.com/google/cel-go/cel"
@@ -13,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/pkg/cel/mutation"
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
+
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // maxErrors bounds the errors that are reported about one expression.
@@ -61,8 +65,9 @@ func newTypedEnv(object *apiservercel.DeclType, names map[string]*apiservercel.D
 // begin forgets the variables of another policy.
 func (w *typedEnv) begin() { w.variables = map[string]*types.Type{} }
 
-// check returns the errors of the type checker; empty for none. A variable with an error has any type for the expressions that read it.
-func (w *typedEnv) check(x Expression) string {
+// check returns the errors of the type checker, empty for none, and the type of the value, nil after an error. A variable with an error has any type for
+// the expressions that read it.
+func (w *typedEnv) check(x Expression) (message string, value *types.Type) {
 	checked, issues := w.env.Compile(x.Text)
 	if x.Variable != "" {
 		w.variables[x.Variable] = celgo.DynType
@@ -77,7 +82,44 @@ func (w *typedEnv) check(x Expression) string {
 		}
 		found = append(found, fmt.Sprintf("line %d, column %d: %s", err.Location.Line(), err.Location.Column()+1, err.Message))
 	}
-	return strings.Join(found, "; ")
+	if issues.Err() != nil {
+		return strings.Join(found, "; "), nil
+	}
+	return "", checked.OutputType()
+}
+
+// assign returns the error of a value in a field of the object, and the field of the document that has it; empty for none. value is nil if it is not known.
+func (w *typedEnv) assign(x Expression, steps []string, value *types.Type) (field, message string) {
+	of, last := w.object, ""
+	for _, step := range steps {
+		before := of
+		switch {
+		case step != EachItem:
+			of = fieldOf(of, step)
+		case of.IsList():
+			of = of.ElemType
+		default:
+			return x.SetsIn, last + " is no list"
+		}
+		if of == nil && before.IsObject() && len(before.Fields) > 0 {
+			return x.SetsIn, fmt.Sprintf("there is no field %s%s", step, suggest.DidYouMean(step, slices.Sorted(maps.Keys(before.Fields))))
+		}
+		if of == nil || of == apiservercel.DynType {
+			return "", "" // any fields
+		}
+		if step != EachItem {
+			last = step
+		}
+	}
+	if to := given(of); value != nil && !isDynamic(value) && !to.IsAssignableType(value) {
+		return x.Field, fmt.Sprintf("%s is of type %s, and the value of type %s", last, to, value)
+	}
+	return "", ""
+}
+
+// isDynamic reports whether the type of a value is known only when it is evaluated.
+func isDynamic(t *types.Type) bool {
+	return t.Kind() == types.DynKind || t.Kind() == types.NullTypeKind || slices.ContainsFunc(t.Parameters(), isDynamic)
 }
 
 // Resolve implements [common.TypeResolver] for the types that depend on the policy or the kind.

@@ -139,7 +139,7 @@ func rules(p *admissionregistrationv1.ValidatingAdmissionPolicy) string {
 func ofValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) *Policy {
 	out := &Policy{Constraints: p.Spec.MatchConstraints, Params: p.Spec.ParamKind}
 	for i, v := range p.Spec.Variables {
-		out.Expressions = append(out.Expressions, Expression{fmt.Sprintf("variables[%d]", i), v.Expression, v.Name})
+		out.Expressions = append(out.Expressions, Expression{Field: fmt.Sprintf("variables[%d]", i), Text: v.Expression, Variable: v.Name})
 	}
 	for i, v := range p.Spec.Validations {
 		out.Expressions = append(out.Expressions, Expression{Field: fmt.Sprintf("validations[%d]", i), Text: v.Expression})

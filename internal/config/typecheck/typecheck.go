@@ -60,7 +60,15 @@ type Expression struct {
 	Text string
 	// Variable is the name of the variable that it defines; empty for other expressions.
 	Variable string
+	// Sets returns the steps that lead from an object of a resource to the field that gets the value; EachItem is a step to each item of a list. It is
+	// nil for other expressions.
+	Sets func(resource schema.GroupResource) []string
+	// SetsIn is the field in the document that Sets is read from.
+	SetsIn string
 }
+
+// EachItem is the step of [Expression.Sets] from a list to each of its items.
+const EachItem = "[*]"
 
 // Warning are the errors of the type checker about an expression.
 type Warning struct {
@@ -119,8 +127,16 @@ func (c *Checker) Check(ctx context.Context, p *Policy) (all []Warning, ok bool)
 			if ctx.Err() != nil {
 				return nil, false
 			}
-			if message := w.check(x); message != "" {
+			message, value := w.check(x)
+			if message != "" {
 				byExpression[i] = add(byExpression[i], x.Field, target.kind, message)
+			}
+			if x.Sets == nil {
+				continue
+			}
+			field, message := w.assign(x, x.Sets(target.resource), value)
+			if message != "" {
+				byExpression[i] = add(byExpression[i], field, target.kind, message)
 			}
 		}
 	}
@@ -130,7 +146,7 @@ func (c *Checker) Check(ctx context.Context, p *Policy) (all []Warning, ok bool)
 // add adds a message about a kind to the warnings about an expression.
 func add(all []Warning, field string, kind schema.GroupVersionKind, message string) []Warning {
 	for i := range all {
-		if all[i].Message == message {
+		if all[i].Message == message && all[i].Field == field {
 			all[i].Kinds = append(all[i].Kinds, kind)
 			return all
 		}

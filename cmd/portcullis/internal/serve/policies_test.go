@@ -86,3 +86,34 @@ func TestAnApplyWarnsOfTypesThatDoNotFit(t *testing.T) {
 		t.Fatalf("exit code %d, no %q in %s%s", got.Code, want, got.Out, got.Notes)
 	}
 }
+
+// TestAPolicyChangesObjectsByItsModeInACluster goes from shadow to enforcement.
+func TestAPolicyChangesObjectsByItsModeInACluster(t *testing.T) {
+	const text = `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: defaults}
+spec:
+  resources: [deployments]
+  exclude: {namespaces: [kube-system]}
+  parameters:
+  - {name: team, default: web, byCluster: {dev: data}}
+  mutations:
+  - {field: metadata.labels.team, value: parameters.team}
+`
+	r := newRotated(t)
+	if got := r.run(configcli.NewApply(), text, "-f", "-", "--wait"); got.Code != 0 {
+		t.Fatal(got.Notes)
+	}
+	request := strings.NewReplacer(`"apiVersion":"v1"`, `"apiVersion":"apps/v1"`, `"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
+	explain := func(want ...string) {
+		t.Helper()
+		r.prints(0, reviewcli.NewCommand(), request, []string{"-f", "-", "--stage", "mutate", "--explain"}, want...)
+	}
+	explain(`mutate: allowed\n`, ` defaults Policy/defaults 0 shadow: `)
+	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "defaults"}, `\ndefaults dev 1 0 0 1 0 `)
+	promote := []string{"promote", "defaults", "--cluster", "dev", "--mode"}
+	r.prints(cli.ExitError, policycli.NewCommand(), "", append(promote, "warn"), `spec.modeByCluster\[dev\]: Unsupported value: "warn": supported values: "shadow", "enforce"`)
+	r.prints(0, policycli.NewCommand(), "", append(promote, "enforce"), `Policy/defaults updated\n`)
+	explain(`mutate: allowed, with changes\n`, ` add /metadata/labels/team "data"\n`, `idempotent: yes`)
+	r.shows([]string{"hooks"}, `defaults mutate dev Fail the mesh InRotation Policy/defaults`)
+}

@@ -41,9 +41,10 @@ func newExpandCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "expand FILE...",
 		Short: "Print the documents that Policies stand for",
-		Long: `Expand reads documents of kind Policy, and prints the ValidatingAdmissionPolicy and the ValidatingAdmissionPolicyBinding that each stands for
-in a cluster: with the values of its parameters and its mode there. A kube-apiserver takes them as well. It asks no mesh, and passes over
-documents of other kinds. FILE is "-" for standard input.
+		Long: `Expand reads documents of kind Policy, and prints the ValidatingAdmissionPolicy or MutatingAdmissionPolicy, and its binding, that each stands
+for in a cluster: with the values of its parameters and its mode there. A kube-apiserver takes them as well. Kubernetes has no shadow for
+mutations: there is no binding of a Policy with mutations in mode shadow. It asks no mesh, and passes over documents of other kinds. FILE is
+"-" for standard input.
 
 Exit codes: 0 when it has printed them; 1 when no policy is in force in the cluster; 2 with errors, or when the command failed.`,
 		Example: `  portcullis policy expand policies.yaml
@@ -97,6 +98,12 @@ func (c *expandCommand) absent(o *config.Object) string {
 
 // written are the documents of an expansion as people write them. The status of the policy belongs to an API server.
 func written(e *policies.Expansion) []any {
+	switch {
+	case e.MutatingBinding != nil:
+		return []any{e.MutatingPolicy, e.MutatingBinding}
+	case e.MutatingPolicy != nil:
+		return []any{e.MutatingPolicy}
+	}
 	return []any{
 		struct {
 			*admissionregistrationv1.ValidatingAdmissionPolicy
