@@ -45,12 +45,12 @@ func (c *changes) UnmarshalJSON(raw []byte) error {
 }
 
 // apply returns a changed object. The object stays as it is.
-func (c changes) apply(object map[string]any) (map[string]any, error) {
+func (c *changes) apply(object map[string]any) (map[string]any, error) {
 	var changed any = runtime.DeepCopyJSON(object)
 	for _, path := range c.paths() {
 		steps, err := parsePath(path)
 		if err == nil {
-			changed, err = set(changed, steps, runtime.DeepCopyJSONValue(c[path]))
+			changed, err = set(changed, steps, runtime.DeepCopyJSONValue((*c)[path]))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", path, err)
@@ -61,9 +61,9 @@ func (c changes) apply(object map[string]any) (map[string]any, error) {
 }
 
 // paths are the paths in the order of changes: a parent first, indexes in their order, and items of a list that are removed last.
-func (c changes) paths() []string {
-	return slices.SortedFunc(maps.Keys(c), func(a, b string) int {
-		if removed := c[a] == nil; removed != (c[b] == nil) {
+func (c *changes) paths() []string {
+	return slices.SortedFunc(maps.Keys(*c), func(a, b string) int {
+		if removed := (*c)[a] == nil; removed != ((*c)[b] == nil) {
 			if removed {
 				return 1
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
@@ -110,6 +112,7 @@ func pointsOf(o *config.Object) (all []target) {
 	switch {
 	case o.Short != nil:
 		validations(len(o.Short.Spec.Validations))
+		mutations(len(o.Short.Spec.Mutations))
 		all = append(all, exclusions(o)...)
 	case o.Policy != nil:
 		conditions(len(o.Policy.Spec.MatchConditions))
@@ -127,7 +130,14 @@ func exclusions(o *config.Object) (all []target) {
 	if len(o.Short.Spec.Clusters) > 0 {
 		cluster = o.Short.Spec.Clusters[0]
 	}
-	for i, condition := range o.Expandable.Expand(cluster).Policy.Spec.MatchConditions {
+	e := o.Expandable.Expand(cluster)
+	var conditions []admissionregistrationv1.MatchCondition
+	if e.Policy != nil {
+		conditions = e.Policy.Spec.MatchConditions
+	} else {
+		conditions = e.MutatingPolicy.Spec.MatchConditions
+	}
+	for i, condition := range conditions {
 		if name, ok := strings.CutPrefix(condition.Name, "exclude-"); ok {
 			all = append(all, target{fmt.Sprintf(".matchConditions[%d]", i), "spec.exclude." + name, policy.False})
 		}

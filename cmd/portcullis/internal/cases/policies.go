@@ -51,7 +51,8 @@ func load(ctx context.Context, s *Suite) (*policies, error) {
 		}
 	}
 	if !slices.ContainsFunc(objects, isPolicy) {
-		return nil, fmt.Errorf("%s: there is no policy in %s: name the files with \"policies:\"", s.File, cmp.Or(strings.Join(s.Policies, ", "), filepath.Dir(s.File)))
+		where := cmp.Or(strings.Join(s.Policies, ", "), filepath.Dir(s.File))
+		return nil, fmt.Errorf("%s: there is no policy in %s: name the files with \"policies:\"", s.File, where)
 	}
 	return &policies{objects: append(offline.Enforced(objects), unbound(objects)...), meshes: map[string]*offline.Mesh{}}, nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
-// Fault is an error in a case file.
-type Fault struct {
+// FaultError is an error in a case file.
+type FaultError struct {
 	// File and Line are its place; Line is 0 for the whole file.
 	File string
 	Line int
@@ -33,7 +33,7 @@ type Fault struct {
 }
 
 // Error implements error.
-func (f *Fault) Error() string {
+func (f *FaultError) Error() string {
 	if f.Line == 0 {
 		return f.File + ": " + f.Message
 	}
@@ -89,7 +89,7 @@ func isDocument(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) && !strings.HasPrefix(filepath.Base(path), ".")
 }
 
-// Read reads a case file. The error joins a [Fault] for each error in it.
+// Read reads a case file. The error joins a [FaultError] for each error in it.
 func Read(path string) (*Suite, error) {
 	r := &reader{path: path}
 	f, err := r.file()
@@ -107,7 +107,7 @@ func Read(path string) (*Suite, error) {
 			continue
 		}
 		if first, twice := names[c.Name]; twice {
-			r.fault(c.line, "the name %q stands on line %d already", c.Name, first)
+			r.faultf(c.line, "the name %q stands on line %d already", c.Name, first)
 		}
 		names[c.Name] = c.line
 		s.Cases = append(s.Cases, c)
@@ -122,15 +122,15 @@ type reader struct {
 	faults []error
 }
 
-func (r *reader) fault(line int, format string, args ...any) {
-	r.faults = append(r.faults, &Fault{r.path, line, fmt.Sprintf(format, args...)})
+func (r *reader) faultf(line int, format string, args ...any) {
+	r.faults = append(r.faults, &FaultError{r.path, line, fmt.Sprintf(format, args...)})
 }
 
 // file reads the file as a whole.
 func (r *reader) file() (*file, error) {
 	data, err := readFile(r.path)
 	if err != nil {
-		return nil, &Fault{r.path, 0, err.Error()}
+		return nil, &FaultError{r.path, 0, err.Error()}
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err == nil && len(document.Content) > 0 {
@@ -138,23 +138,23 @@ func (r *reader) file() (*file, error) {
 	}
 	raw, err := asJSON(data)
 	if err != nil {
-		return nil, &Fault{r.path, 0, err.Error()}
+		return nil, &FaultError{r.path, 0, err.Error()}
 	}
 	f := &file{}
 	r.decode(raw, f, func(field string) int { return r.lineOf(field) })
 	switch {
 	case len(r.faults) > 0:
 	case len(f.Cases) == 0:
-		r.fault(0, "there are no cases: write a list below \"cases:\"")
+		r.faultf(0, "there are no cases: write a list below \"cases:\"")
 	case len(f.Cases) > MaxCases:
-		r.fault(0, "there are %d cases, and at most %d are read: split the file", len(f.Cases), MaxCases)
+		r.faultf(0, "there are %d cases, and at most %d are read: split the file", len(f.Cases), MaxCases)
 	}
 	if _, named := f.Defaults["name"]; named {
-		r.fault(r.lineOf("defaults", "name"), "defaults.name: each case has a name of its own")
+		r.faultf(r.lineOf("defaults", "name"), "defaults.name: each case has a name of its own")
 	}
 	for _, field := range slices.Sorted(maps.Keys(f.Defaults)) {
 		if !slices.Contains(caseFields(), field) {
-			r.fault(r.lineOf("defaults", field), "unknown field %q%s", "defaults."+field, suggest.DidYouMean(field, caseFields()))
+			r.faultf(r.lineOf("defaults", field), "unknown field %q%s", "defaults."+field, suggest.DidYouMean(field, caseFields()))
 		}
 	}
 	return f, errors.Join(r.faults...)
@@ -165,7 +165,7 @@ func (r *reader) readCase(fields, defaults map[string]json.RawMessage, line int)
 	before := len(r.faults)
 	raw, err := json.Marshal(withDefaults(fields, defaults))
 	if err != nil {
-		r.fault(line, "%v", err)
+		r.faultf(line, "%v", err)
 		return nil, false
 	}
 	c := &Case{line: line}
@@ -203,7 +203,7 @@ func withDefaults(fields, defaults map[string]json.RawMessage) map[string]json.R
 func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 	strict, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
-		r.fault(lineOf(""), "%s", strings.TrimPrefix(err.Error(), "json: "))
+		r.faultf(lineOf(""), "%s", strings.TrimPrefix(err.Error(), "json: "))
 		return
 	}
 	for _, err := range strict {
@@ -215,7 +215,7 @@ func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 			}
 		}
 		first, _, _ := strings.Cut(field, ".")
-		r.fault(lineOf(first), "%s", message)
+		r.faultf(lineOf(first), "%s", message)
 	}
 }
 
@@ -223,27 +223,27 @@ func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 func (r *reader) check(c *Case) {
 	switch {
 	case strings.TrimSpace(c.Name) == "":
-		r.fault(c.line, "name: it is required: a sentence about the request and the verdict")
+		r.faultf(c.line, "name: it is required: a sentence about the request and the verdict")
 	case strings.Contains(c.Name, "\n"):
-		r.fault(c.line, "name: must be one line")
+		r.faultf(c.line, "name: must be one line")
 	case c.Verdict == "":
-		r.fault(c.line, "verdict: it is required: %s", strings.Join(verdicts(), ", "))
+		r.faultf(c.line, "verdict: it is required: %s", strings.Join(verdicts(), ", "))
 	case !slices.Contains(verdicts(), string(c.Verdict)):
-		r.fault(c.line, "verdict: %q is none: use %s%s", c.Verdict, strings.Join(verdicts(), ", "), suggest.DidYouMean(string(c.Verdict), verdicts()))
+		r.faultf(c.line, "verdict: %q is none: use %s%s", c.Verdict, strings.Join(verdicts(), ", "), suggest.DidYouMean(string(c.Verdict), verdicts()))
 	case c.Review != nil && hasRequest(c):
-		r.fault(c.line, "review: it takes the place of %s", strings.Join(requestFields(), ", "))
+		r.faultf(c.line, "review: it takes the place of %s", strings.Join(requestFields(), ", "))
 	case c.Patched != nil && c.Changes != nil:
-		r.fault(c.line, "changes: it takes the place of patched")
+		r.faultf(c.line, "changes: it takes the place of patched")
 	case c.Verdict != Allowed && (c.Patched != nil || c.Changes != nil):
-		r.fault(c.line, "patched and changes: only an allowed request has an object after mutations")
+		r.faultf(c.line, "patched and changes: only an allowed request has an object after mutations")
 	case c.Verdict == Allowed && (c.Message != nil || c.Reason != ""):
-		r.fault(c.line, "message and reason: an allowed request has none; its warnings are warnings")
+		r.faultf(c.line, "message and reason: an allowed request has none; its warnings are warnings")
 	case !slices.Contains([]string{"", "CREATE", "UPDATE", "DELETE", "CONNECT"}, c.Operation):
-		r.fault(c.line, "operation: %q is none: use CREATE, UPDATE, DELETE or CONNECT", c.Operation)
+		r.faultf(c.line, "operation: %q is none: use CREATE, UPDATE, DELETE or CONNECT", c.Operation)
 	}
 	for i := range c.Authorizer {
 		if err := c.Authorizer[i].check(); err != nil {
-			r.fault(c.line, "authorizer[%d]: %v", i, err)
+			r.faultf(c.line, "authorizer[%d]: %v", i, err)
 		}
 	}
 }

@@ -24,9 +24,12 @@ const DefaultCluster = "dev"
 
 // document is a value of a case: an object, or the name of a file with one, relative to the case file.
 func (s *Suite) document(value json.RawMessage) (json.RawMessage, error) {
-	var name string
-	if value == nil || json.Unmarshal(value, &name) != nil {
+	if !bytes.HasPrefix(value, []byte(`"`)) {
 		return value, nil
+	}
+	var name string
+	if err := json.Unmarshal(value, &name); err != nil {
+		return nil, err
 	}
 	data, err := readFile(filepath.Join(filepath.Dir(s.File), name))
 	if err == nil {

@@ -50,7 +50,7 @@ func (r *Runner) Run(ctx context.Context, s *Suite) (results []Result, err error
 		begun := time.Now()
 		one := Result{File: s.File, Line: c.line, Name: c.Name}
 		if one.Failures, err = r.judge(ctx, s, p, c); err != nil {
-			one.Err = &Fault{s.File, c.line, err.Error()}
+			one.Err = &FaultError{s.File, c.line, err.Error()}
 		}
 		one.Took = time.Since(begun)
 		results = append(results, one)

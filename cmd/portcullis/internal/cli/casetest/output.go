@@ -107,10 +107,10 @@ func (c *command) writeFile(text *strings.Builder, f *fileReport) {
 		}
 	}
 	if f.failed > 0 {
-		fmt.Fprintf(text, "FAIL  %s  %d of %s failed\n", f.File, f.failed, count(len(f.Cases), "case"))
+		fmt.Fprintf(text, "FAIL  %s  %d of %s failed\n", f.File, f.failed, casesOf(len(f.Cases)))
 		return
 	}
-	fmt.Fprintf(text, "ok    %s  %s\n", f.File, count(len(f.Cases), "case"))
+	fmt.Fprintf(text, "ok    %s  %s\n", f.File, casesOf(len(f.Cases)))
 }
 
 // writeCoverage writes the gaps and the sum.
@@ -131,16 +131,16 @@ func (r *report) writeCoverage(text *strings.Builder, annotations bool) {
 // summary is the last line.
 func (r *report) summary() string {
 	if r.Failed > 0 {
-		return fmt.Sprintf("FAIL: %d of %s failed", r.Failed, count(r.Passed+r.Failed, "case"))
+		return fmt.Sprintf("FAIL: %d of %s failed", r.Failed, casesOf(r.Passed+r.Failed))
 	}
-	return fmt.Sprintf("ok: %s passed", count(r.Passed, "case"))
+	return fmt.Sprintf("ok: %s passed", casesOf(r.Passed))
 }
 
-func count(n int, noun string) string {
+func casesOf(n int) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 case"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d cases", n)
 }
 
 func indent(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
