@@ -26,6 +26,7 @@ type command struct {
 	coverage     bool
 	least        float64
 	verbose      bool
+	watch        bool
 }
 
 // NewCommand returns "test".
@@ -45,6 +46,7 @@ case files.
 Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than --coverage-min is covered; 2 when files cannot be read.`,
 		Example: `  portcullis test policies
   portcullis test policies --run 'team' --coverage
+  portcullis test policies --watch
   portcullis test policies --coverage-min 100 -o github
   portcullis test policies -o junit > results.xml`,
 		Args: func(_ *cobra.Command, dirs []string) error {
@@ -59,11 +61,15 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too")
 	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
 	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
+	f.BoolVar(&c.watch, "watch", false, "run the cases again when a file has changed, until it is interrupted")
 	cli.OutputFlag(cmd, &c.output, "json or junit for tools, github for annotations (default: text)", printer.JSON, formatJUnit, formatGitHub)
 	cmd.RunE = func(cmd *cobra.Command, dirs []string) error {
 		only, err := c.check()
 		if err != nil {
 			return err
+		}
+		if c.watch {
+			return c.repeat(cmd.Context(), dirs, only, cmd.OutOrStdout())
 		}
 		return c.run(cmd.Context(), dirs, only, cmd.OutOrStdout())
 	}

@@ -130,7 +130,10 @@ func (r *report) writeCoverage(text *strings.Builder, annotations bool) {
 
 // summary is the last line.
 func (r *report) summary() string {
-	if r.Failed > 0 {
+	switch {
+	case len(r.errs) > 0:
+		return fmt.Sprintf("FAIL: %d of %s failed, and there are errors in files", r.Failed, casesOf(r.Passed+r.Failed))
+	case r.Failed > 0:
 		return fmt.Sprintf("FAIL: %d of %s failed", r.Failed, casesOf(r.Passed+r.Failed))
 	}
 	return fmt.Sprintf("ok: %s passed", casesOf(r.Passed))
