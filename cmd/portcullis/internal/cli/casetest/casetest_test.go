@@ -26,6 +26,12 @@ func TestEachFieldOfACaseHasACase(t *testing.T) {
 	clitest.Golden(t, "features.txt", r.Out)
 }
 
+func TestTheLibraryIsCovered(t *testing.T) {
+	if r := test(t, "../../../../../policies", "--coverage-min", "100"); r.Code != 0 {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
 func TestFailedCasesAreShownInEachForm(t *testing.T) {
 	times := regexp.MustCompile(`time="[0-9.]+"`)
 	for form, file := range map[string]string{"": "failing.txt", "json": "failing.json", "github": "failing-github.txt", "junit": "failing.xml"} {
