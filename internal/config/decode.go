@@ -179,11 +179,11 @@ func (d *document) parse(t text) bool {
 	if strictErr != nil {
 		var err error
 		if converted, err = yaml.YAMLToJSON(t.data); err != nil {
-			d.syntax(t, err)
+			d.syntax(err)
 			return false
 		}
 		if d.dups = d.duplicates(); len(d.dups) == 0 {
-			d.syntax(t, strictErr)
+			d.syntax(strictErr)
 			return false
 		}
 	}
@@ -200,22 +200,11 @@ func (d *document) isText(t text) bool {
 	return err == nil
 }
 
-// syntax reports the errors of the YAML parser, on the lines of the file.
-func (d *document) syntax(t text, err error) {
-	message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	for line := range strings.Lines(strings.TrimPrefix(message, "yaml: ")) {
-		line = strings.TrimSpace(line)
-		if line == "unmarshal errors:" {
-			continue
-		}
-		at := t.line
-		if rest, ok := strings.CutPrefix(line, "line "); ok {
-			number, what, _ := strings.Cut(rest, ": ")
-			if n, err := strconv.Atoi(number); err == nil {
-				at, line = d.inFile(n), what
-			}
-		}
-		d.report(Problem{Code: CodeSyntax, Line: at, Kind: d.kind, Key: d.key, Message: "not valid YAML: " + line, Document: d.where()})
+// syntax reports the errors of the YAML parser.
+func (d *document) syntax(err error) {
+	for _, p := range d.syntaxProblems(err) {
+		p.Kind, p.Key, p.Document = d.kind, d.key, d.where()
+		d.report(p)
 	}
 }
 

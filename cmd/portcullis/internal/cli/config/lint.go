@@ -261,8 +261,5 @@ func annotationOf(f *configv1.Finding) string {
 	case string(match.SeverityInfo):
 		level = "notice"
 	}
-	text := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	return fmt.Sprintf("::%s file=%s,line=%d,title=%s::%s", level, property.Replace(f.GetFile()), max(f.GetLine(), 1),
-		property.Replace(f.GetCode()), text.Replace(aboutOf(f)))
+	return printer.Annotation(level, f.GetFile(), int(f.GetLine()), f.GetCode(), aboutOf(f))
 }

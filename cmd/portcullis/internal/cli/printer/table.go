@@ -51,6 +51,12 @@ func NewTable(w io.Writer, format string, columns Columns) *Table {
 	return t
 }
 
+// WithoutHeads makes a table of rows alone, and returns it.
+func (t *Table) WithoutHeads() *Table {
+	t.headed = true
+	return t
+}
+
 // Write prints rows, the first time below the heads. Each row has a cell for each column, wide columns included, or ends early.
 func (t *Table) Write(rows ...[]string) error {
 	if !t.headed {

@@ -36,14 +36,14 @@ type hookName struct {
 // again applies the mutating hooks a second time, to their own result, as a dry run. first is their first answer, which
 // made changed of the request.
 func (c *command) again(
-	ctx context.Context, client admissionv1.AdmissionServiceClient, changed *admissionv1.AdmissionRequest, first *admissionv1.ReviewResponse,
+	ctx context.Context, j judge, changed *admissionv1.AdmissionRequest, first *admissionv1.ReviewResponse,
 ) *idempotencyReport {
 	if len(hooksThat(outcomePatched, first)) == 0 {
 		return twice(nil)
 	}
 	second := proto.CloneOf(changed)
 	second.Uid, second.DryRun = uuid.NewString(), proto.Bool(true)
-	answer, err := c.ask(ctx, client, second, admissionv1.Stage_STAGE_MUTATE, false)
+	answer, err := c.ask(ctx, j, second, admissionv1.Stage_STAGE_MUTATE, false)
 	if err != nil {
 		return &idempotencyReport{Reason: err.Error()}
 	}

@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,45 +18,21 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// reports are the results of the reviews of a file. Their JSON form is stable: fields may be added.
-type reports struct {
-	Reviews []*report `json:"reviews"`
-
-	alone bool // the file has one document: its report stands for itself
-}
-
-func (all *reports) write(w io.Writer, format string) error {
-	if all.alone {
-		return all.Reviews[0].write(w, format)
-	}
-	return printer.Print(w, format, all, func() error {
-		for i, r := range all.Reviews {
-			if i > 0 {
-				fmt.Fprintln(w)
-			}
-			fmt.Fprintf(w, "%s\n", printer.Text(r.Object))
-			if err := r.write(w, ""); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// err is the error of the worst result: no verdict is worse than a denial.
-func (all *reports) err() error {
-	var worst error
-	for _, r := range all.Reviews {
-		var code *cli.CodedError
-		if err := r.err(); worst == nil || errors.As(err, &code) && code.Code == cli.ExitError {
-			worst = err
-		}
-	}
-	return worst
-}
-
-// objectOf names the object of a request.
+// objectOf names the object of a request, with its namespace.
 func objectOf(request *admissionv1.AdmissionRequest) string {
+	name := ownName(request)
+	if namespace := request.GetNamespace(); namespace != "" && request.GetKind().GetKind() != "Namespace" {
+		name = namespace + "/" + name
+	}
+	return request.GetKind().GetKind() + " " + name
+}
+
+// nameOf is the object of a request as KIND/NAME.
+func nameOf(request *admissionv1.AdmissionRequest) string {
+	return request.GetKind().GetKind() + "/" + ownName(request)
+}
+
+func ownName(request *admissionv1.AdmissionRequest) string {
 	var o struct {
 		Metadata struct {
 			Name         string `json:"name"`
@@ -65,24 +40,28 @@ func objectOf(request *admissionv1.AdmissionRequest) string {
 		} `json:"metadata"`
 	}
 	_ = json.Unmarshal(request.GetObject().GetRaw(), &o) // an object that is none has no name
-	name := cmp.Or(request.GetName(), o.Metadata.Name)
-	if name == "" {
-		name = o.Metadata.GenerateName + "*"
+	if name := cmp.Or(request.GetName(), o.Metadata.Name); name != "" {
+		return name
 	}
-	if namespace := request.GetNamespace(); namespace != "" && request.GetKind().GetKind() != "Namespace" {
-		name = namespace + "/" + name
-	}
-	return request.GetKind().GetKind() + " " + name
+	return o.Metadata.GenerateName + "*"
 }
 
 // report is the result of a review. Its JSON form is stable: fields may be added.
 type report struct {
-	Object  string        `json:"object"`
-	Cluster string        `json:"cluster"`
-	UID     string        `json:"uid"`
-	TraceID string        `json:"traceId"`
+	// File is the file of the document, and Line the line on which the document begins.
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Object  string `json:"object,omitempty"`
+	Cluster string `json:"cluster,omitempty"`
+	UID     string `json:"uid,omitempty"`
+	// TraceID is empty without a mesh.
+	TraceID string        `json:"traceId,omitempty"`
 	Allowed bool          `json:"allowed"`
 	Stages  []stageReport `json:"stages"`
+	// Error is why the document could not be reviewed.
+	Error string `json:"error,omitempty"`
+
+	matched bool // some policy or hook is about the request
 }
 
 type stageReport struct {
@@ -153,6 +132,7 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 		s.deny(response.GetStatus())
 	}
 	for _, o := range answer.GetOutcomes() {
+		r.matched = r.matched || o.GetOutcome() != outcomeSkipped
 		if uncalled || o.GetOutcome() != outcomeSkipped {
 			s.Hooks = append(s.Hooks, hookReport{
 				Configuration: o.GetConfiguration(), Hook: o.GetHook(), Stage: o.GetStage(), Round: o.GetRound(), Outcome: o.GetOutcome(),
@@ -184,25 +164,23 @@ func outcomeOf(answer *admissionv1.ReviewResponse) string {
 	return outcomeDenied
 }
 
-func (r *report) err() error {
+// code is the exit code of the report.
+func (r *report) code() int {
 	switch {
 	case r.Allowed:
-		return nil
-	case r.Stages[len(r.Stages)-1].Outcome != outcomeDenied:
-		return &cli.CodedError{Code: cli.ExitError}
+		return 0
+	case r.Error != "" || r.Stages[len(r.Stages)-1].Outcome != outcomeDenied:
+		return cli.ExitError
 	}
-	return &cli.CodedError{Code: cli.ExitDenied}
+	return cli.ExitDenied
 }
 
 // failure is the text of the failure with which the command ends; empty without one. A denial is no failure.
 func (r *report) failure(err error) string {
-	var verdict *cli.CodedError // the verdict in the method err
 	switch {
-	case err == nil:
-		return ""
-	case !errors.As(err, &verdict):
+	case err != nil:
 		return err.Error()
-	case verdict.Code == cli.ExitDenied:
+	case r.code() != cli.ExitError:
 		return ""
 	}
 	last := r.Stages[len(r.Stages)-1]
@@ -225,16 +203,17 @@ func patchReport(patch []byte) json.RawMessage {
 	return quoted
 }
 
-func (r *report) write(w io.Writer, format string) error {
-	return printer.Print(w, format, r, func() error {
-		for _, s := range r.Stages {
-			if err := s.write(w); err != nil {
-				return err
-			}
+func (r *report) write(w io.Writer) error {
+	for i := range r.Stages {
+		if err := r.Stages[i].write(w); err != nil {
+			return err
 		}
-		_, err := fmt.Fprintf(w, "trace: %s\n", r.TraceID)
-		return err
-	})
+	}
+	if r.TraceID == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "trace: %s\n", r.TraceID)
+	return err
 }
 
 func (s *stageReport) write(w io.Writer) error {

@@ -1,7 +1,8 @@
 package review
 
 import (
-	"errors"
+	"cmp"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -11,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -129,7 +131,7 @@ func TestReviewTellsTheOutcomesApart(t *testing.T) {
 			for _, a := range span().GetAttributes() {
 				attributes[a.GetKey()] = a.GetValue().GetStringValue()
 			}
-			if diff := cmp.Diff(map[string]string{"k8s.cluster.name": "dev", "portcullis.uid": "u1"}, attributes); diff != "" {
+			if diff := gocmp.Diff(map[string]string{"k8s.cluster.name": "dev", "portcullis.uid": "u1"}, attributes); diff != "" {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
 		})
@@ -176,7 +178,7 @@ func TestReviewAsksAsAnAPIServerDoes(t *testing.T) {
 		`STAGE_MUTATE prod-1 u1 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"n":1.0}}`,
 		`STAGE_VALIDATE prod-1 u1 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"db"},"spec":{"n":1.0}}`,
 	}
-	if diff := cmp.Diff(want, asked); diff != "" {
+	if diff := gocmp.Diff(want, asked); diff != "" {
 		t.Errorf("reviews (-want +got):\n%s", diff)
 	}
 }
@@ -191,7 +193,7 @@ func TestReviewOfAllStagesIsAskedOnce(t *testing.T) {
 	if r.Code != cli.ExitDenied || !strings.Contains(r.Out, "admit") {
 		t.Errorf("%+v", r)
 	}
-	if diff := cmp.Diff([]admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}, asked); diff != "" {
+	if diff := gocmp.Diff([]admissionv1.Stage{admissionv1.Stage_STAGE_ADMIT}, asked); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}
 }
@@ -284,7 +286,7 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 		args []string
 		want string
 	}{
-		"the file":              {nil, "name the file with the object or the review"},
+		"the file":              {nil, "name the files with the objects or reviews"},
 		"the mesh":              {[]string{"-f", "-"}, "say which mesh"},
 		"a file that is there":  {[]string{"-f", "/nowhere.json"}, "/nowhere.json"},
 		"a ready file that is":  {[]string{"-f", "-", "--ready-file", "/nowhere.json"}, "is the mesh running"},
@@ -300,6 +302,17 @@ func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
 			clitest.Execute(t, NewCommand(), strings.NewReader(clitest.Review), tt.args...).Fails(t, tt.want)
 		})
 	}
+}
+
+// requestsIn are the requests of standard input, or the error of the first document without one.
+func requestsIn(from io.Reader, by client) (requests []*admissionv1.AdmissionRequest, err error) {
+	by.mesh, _ = offline.New(nil)
+	in := &input{standard: from, by: &by}
+	err = in.read(context.Background(), "-")
+	for i := range in.documents {
+		requests, err = append(requests, in.documents[i].request), cmp.Or(err, in.documents[i].err)
+	}
+	return requests, err
 }
 
 func TestReadReview(t *testing.T) {
@@ -332,19 +345,16 @@ func TestReadReview(t *testing.T) {
 		},
 		"an object without a version":      {document: "kind: Pod\n", want: "no apiVersion"},
 		"an empty file is no document":     {document: "# nothing\n", want: "no document"},
-		"neither JSON nor YAML":            {document: "a: b: c", want: "neither JSON nor YAML"},
-		"a list is no review":              {document: "- a\n", want: "must be an object"},
-		"broken JSON":                      {document: `{"kind":`, want: "neither an AdmissionReview nor an object"},
+		"neither JSON nor YAML":            {document: "a: b: c", want: "not valid YAML"},
+		"a list is no review":              {document: "- a\n", want: "must be a mapping"},
+		"broken JSON":                      {document: `{"kind":`, want: "not valid YAML"},
 		"a version that is not read":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2","request":{"uid":"u"}}`, want: "is not supported"},
 		"a review without a request":       {document: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, want: "has no request"},
-		"a file past the limit is refused": {document: "{" + strings.Repeat(" ", maxReviewBytes), want: "larger than"},
+		"a file past the limit is refused": {document: "{" + strings.Repeat(" ", maxFileBytes), want: "larger than"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			requests, err := readReviews(strings.NewReader(tt.document), creator{})
-			if err == nil && len(requests) == 0 {
-				err = errors.New("there is no document")
-			}
+			requests, err := requestsIn(strings.NewReader(tt.document), client{})
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("error %v, want %q in it", err, tt.want)
@@ -373,7 +383,7 @@ func TestReadReviewOfTheCorpus(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			requests, err := readReviews(f, creator{})
+			requests, err := requestsIn(f, client{})
 			if err != nil || len(requests) != 1 {
 				t.Fatal(requests, err)
 			}

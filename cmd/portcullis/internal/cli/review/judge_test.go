@@ -1,0 +1,154 @@
+package review
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+)
+
+const (
+	// policies has one in each mode, one about a namespace, and a hook, which is left out.
+	policies = `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: label-team}
+spec:
+  resources: [pods]
+  podControllers: true
+  mode: enforce
+  modeByCluster: {trial: warn}
+  validations: [{expression: "'team' in labels", message: set the label team, field: metadata.labels.team}]
+---
+apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: no-latest-images}
+spec:
+  resources: [pods]
+  podControllers: true
+  mode: shadow
+  validations: [{expression: "images.all(image, image.tag != 'latest')", message: give each image a tag}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: few}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {env: prod}}
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [UPDATE], resources: [deployments]}]
+  validations: [{expression: "object.spec.replicas <= oldObject.spec.replicas", reason: Forbidden}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: few}
+spec: {policyName: few, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  clientConfig: {url: "https://images.example.com"}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`
+	// shop is a namespace with the label env, and a Deployment in it.
+	shop = `apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {env: prod}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, labels: {team: web}}
+spec:
+  replicas: 5
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web, team: web}}, spec: {containers: [{name: web, image: "nginx:latest"}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  labels:
+    app: web
+spec: {containers: [{name: web, image: "nginx:1"}]}
+`
+)
+
+// TestFilesJudge with no mesh: the policies of --config decide.
+func TestFilesJudge(t *testing.T) {
+	config := clitest.Write(t, "policies.yaml", policies)
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want []string // lines, without the spaces between columns
+	}{
+		"creations": {nil, cli.ExitDenied, []string{
+			"standard input:1 Namespace/shop allowed - no policy or hook matched",
+			"standard input:5 Deployment/web shadow: denied no-latest-images give each image a tag",
+			"standard input:5 Deployment/web allowed -",
+			"standard input:17 Pod/web denied label-team metadata.labels.team: set the label team",
+			"3 reviewed: 2 allowed, 1 denied, 0 failed, 0 warnings; policies and hooks in shadow would refuse 1; 1 matched no policy or hook",
+		}},
+		"all policies enforced": {[]string{"--enforce"}, cli.ExitDenied, []string{
+			"standard input:5 Deployment/web denied no-latest-images give each image a tag",
+		}},
+		"the mode in another cluster": {[]string{"--cluster", "trial"}, 0, []string{
+			"standard input:17 Pod/web warning label-team metadata.labels.team: set the label team",
+			"3 reviewed: 3 allowed, 0 denied, 0 failed, 1 warnings; policies and hooks in shadow would refuse 1; 1 matched no policy or hook",
+		}},
+		"an update, in a namespace among the documents": {[]string{"--old", clitest.Write(t, "old.yaml", strings.ReplaceAll(shop, "replicas: 5", "replicas: 4"))}, cli.ExitDenied, []string{
+			"standard input:5 Deployment/web denied few failed expression: object.spec.replicas <= oldObject.spec.replicas",
+		}},
+		"a deletion": {[]string{"--operation", "DELETE"}, 0, []string{
+			"3 reviewed: 3 allowed, 0 denied, 0 failed, 0 warnings; 3 matched no policy or hook",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := clitest.Execute(t, NewCommand(), strings.NewReader(shop), append([]string{"-f", "-", "--config", config}, tt.args...)...)
+			if r.Code != tt.code || !strings.Contains(r.Notes, `policies.yaml:34: ValidatingWebhookConfiguration "images" is left out: it needs a mesh`) {
+				t.Errorf("exit code %d, want %d: %s", r.Code, tt.code, r.Notes)
+			}
+			lines := map[string]bool{}
+			for line := range strings.Lines(r.Out) {
+				lines[strings.Join(strings.Fields(line), " ")] = true
+			}
+			for _, want := range tt.want {
+				if !lines[want] {
+					t.Errorf("no line %q in:\n%s", want, r.Out)
+				}
+			}
+		})
+	}
+}
+
+// TestLabelsOfNamespacesAreGiven for the namespaces that are not among the documents.
+func TestLabelsOfNamespacesAreGiven(t *testing.T) {
+	_, web, _ := strings.Cut(shop, "---\n")
+	web, _, _ = strings.Cut(web, "---\n")
+	flags := []string{"--config", clitest.Write(t, "policies.yaml", policies), "-f", clitest.Write(t, "web.yaml", web), "--old", "-", "--stage", "validate"}
+	old := strings.ReplaceAll(web, "replicas: 5", "replicas: 4")
+	for labels, code := range map[string]int{"env=prod": cli.ExitDenied, "env=trial,tier=a": 0} {
+		r := clitest.Execute(t, NewCommand(), strings.NewReader(old), append(flags, "--namespace-labels", labels)...)
+		if r.Code != code || strings.Contains(r.Out, "trace: ") {
+			t.Errorf("%s: exit code %d, want %d: %s%s", labels, r.Code, code, r.Out, r.Notes)
+		}
+	}
+}
+
+func TestBadConfigurationIsNamed(t *testing.T) {
+	hook := policies[strings.LastIndex(policies, "---\n"):]
+	for name, tt := range map[string]struct{ config, want string }{
+		"a document that is invalid": {strings.ReplaceAll(policies, "labels\"", "labelz\""), `policies.yaml:9: Policy "label-team": spec.validations[0].expression`},
+		"no policy":                  {hook, "there is no policy in it"},
+		"two of a name":              {policies + "---\n" + policies, "is in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--config", clitest.Write(t, "policies.yaml", tt.config)).Fails(t, "--config", tt.want)
+		})
+	}
+	clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--config", "/nowhere").Fails(t, "--config: ", "/nowhere")
+	clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--enforce").Fails(t, "--enforce is for --config")
+	clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--namespace-labels", "a=b").Fails(t, "--namespace-labels is for --config")
+}
