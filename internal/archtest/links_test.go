@@ -13,27 +13,29 @@ import (
 // documents with package configtest.
 func kubernetesTests() []string {
 	return []string{
-		"bridge",                              // internal/oracle
-		"bridge/outbound",                     // internal/oracle
-		"cmd/portcullis",                      // the program
-		"cmd/portcullis/internal/cli/cluster", // a part of the program
-		"cmd/portcullis/internal/cli/config",  // a part of the program
-		"cmd/portcullis/internal/cli/connect", // the command review
-		"cmd/portcullis/internal/cli/policy",  // a part of the program
-		"cmd/portcullis/internal/cli/review",  // a part of the program
-		"cmd/portcullis/internal/kubekinds",   // conversion/builtin
-		"cmd/portcullis/internal/offline",     // a part of the program
-		"cmd/portcullis/internal/serve",       // a part of the program
-		"conversion/builtin",                  // itself
-		"dispatcher",                          // internal/oracle and conversion/builtin
-		"dispatcher/match",                    // internal/oracle
-		"dispatcher/policy",                   // internal/oracle
-		"internal/cluster",                    // conversion/builtin
-		"internal/cluster/registration",       // the validation of entries by the API server
-		"internal/config",                     // all that the API server does with a document
-		"internal/config/policies",            // all that the API server does with an expansion
-		"internal/oracle",                     // itself
-		"internal/schemas",                    // a decoder that refuses as the program does
+		"bridge",                               // internal/oracle
+		"bridge/outbound",                      // internal/oracle
+		"cmd/portcullis",                       // the program
+		"cmd/portcullis/internal/cases",        // a part of the program
+		"cmd/portcullis/internal/cli/casetest", // a part of the program
+		"cmd/portcullis/internal/cli/cluster",  // a part of the program
+		"cmd/portcullis/internal/cli/config",   // a part of the program
+		"cmd/portcullis/internal/cli/connect",  // the command review
+		"cmd/portcullis/internal/cli/policy",   // a part of the program
+		"cmd/portcullis/internal/cli/review",   // a part of the program
+		"cmd/portcullis/internal/kubekinds",    // conversion/builtin
+		"cmd/portcullis/internal/offline",      // a part of the program
+		"cmd/portcullis/internal/serve",        // a part of the program
+		"conversion/builtin",                   // itself
+		"dispatcher",                           // internal/oracle and conversion/builtin
+		"dispatcher/match",                     // internal/oracle
+		"dispatcher/policy",                    // internal/oracle
+		"internal/cluster",                     // conversion/builtin
+		"internal/cluster/registration",        // the validation of entries by the API server
+		"internal/config",                      // all that the API server does with a document
+		"internal/config/policies",             // all that the API server does with an expansion
+		"internal/oracle",                      // itself
+		"internal/schemas",                     // a decoder that refuses as the program does
 	}
 }
 

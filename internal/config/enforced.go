@@ -14,7 +14,7 @@ func (o *Object) Enforced() Object {
 	for i := range changed.variants {
 		v := &changed.variants[i]
 		v.Mode = kinds.ModeEnforce
-		if p, ok := any(v.policy).(*policy.Validating); ok {
+		if p, ok := v.policy.(*policy.Validating); ok {
 			v.policy = p.BindShort(bindingOf(o.Name, v.Mode))
 		}
 	}

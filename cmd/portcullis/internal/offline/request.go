@@ -65,11 +65,11 @@ var connections = map[schema.GroupVersionKind]string{ //nolint:gochecknoglobals 
 
 // Request is the request that an API server would ask admission about: its objects have the defaults of their kind ([Mesh.Default]).
 func (m *Mesh) Request(ctx context.Context, w *Write) (*admissionv1.AdmissionRequest, error) {
-	object, err := m.read(ctx, w, w.Object)
+	object, err := m.Complete(ctx, w, w.Object)
 	if err != nil {
 		return nil, fmt.Errorf("object: %w", err)
 	}
-	old, err := m.read(ctx, w, w.OldObject)
+	old, err := m.Complete(ctx, w, w.OldObject)
 	if err != nil {
 		return nil, fmt.Errorf("oldObject: %w", err)
 	}
@@ -128,8 +128,8 @@ func complete(operation string, object, old *unstructured.Unstructured) error {
 	return nil
 }
 
-// read reads an object, puts it into its namespace, and gives it its defaults; nil for none.
-func (m *Mesh) read(ctx context.Context, w *Write, raw []byte) (*unstructured.Unstructured, error) {
+// Complete is an object of a request, in its namespace and with its defaults; nil for none.
+func (m *Mesh) Complete(ctx context.Context, w *Write, raw []byte) (*unstructured.Unstructured, error) {
 	if raw == nil {
 		return nil, nil //nolint:nilnil // as documented
 	}

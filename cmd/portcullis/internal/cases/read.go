@@ -1,0 +1,374 @@
+package cases
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
+)
+
+// FaultError is an error in a case file.
+type FaultError struct {
+	// File and Line are its place; Line is 0 for the whole file.
+	File string
+	Line int
+	// Message is the error, and its remedy.
+	Message string
+}
+
+// Error implements error.
+func (f *FaultError) Error() string {
+	if f.Line == 0 {
+		return f.File + ": " + f.Message
+	}
+	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
+}
+
+// Suite is a case file that was read.
+type Suite struct {
+	// File is the path of the file.
+	File string
+	// Policies are the paths that it names; nil for the other documents in its directory.
+	Policies []string
+	// Cases are its cases.
+	Cases []*Case
+}
+
+// Find returns the case files in directories, and below them. A path of a file is taken as it is.
+func Find(paths ...string) (files []string, err error) {
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir():
+				if name != path && strings.HasPrefix(entry.Name(), ".") {
+					return fs.SkipDir
+				}
+			case name == path || IsCaseFile(name):
+				files = append(files, name)
+			}
+			if len(files) > MaxFiles {
+				return fmt.Errorf("there are more than %d case files: name some of the directories", MaxFiles)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+// IsCaseFile reports whether a file has cases, by its name.
+func IsCaseFile(path string) bool {
+	base := filepath.Base(path)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	return isDocument(path) && (name == "cases" || strings.HasSuffix(name, ".cases"))
+}
+
+// isDocument reports whether a file has documents, by its name.
+func isDocument(path string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) && !strings.HasPrefix(filepath.Base(path), ".")
+}
+
+// Read reads a case file. The error joins a [FaultError] for each error in it.
+func Read(path string) (*Suite, error) {
+	r := &reader{path: path}
+	f, err := r.file()
+	if err != nil {
+		return nil, err
+	}
+	s := &Suite{File: path}
+	for _, p := range f.Policies {
+		s.Policies = append(s.Policies, filepath.Join(filepath.Dir(path), p))
+	}
+	names := map[string]int{}
+	for i, fields := range f.Cases {
+		c, ok := r.readCase(fields, f.Defaults, r.lineOf("cases", i))
+		if !ok {
+			continue
+		}
+		if first, twice := names[c.Name]; twice {
+			r.faultf(c.line, "the name %q stands on line %d already", c.Name, first)
+		}
+		names[c.Name] = c.line
+		s.Cases = append(s.Cases, c)
+	}
+	return s, errors.Join(r.faults...)
+}
+
+// reader reads one case file.
+type reader struct {
+	path   string
+	root   *yaml.Node // nil without content
+	faults []error
+}
+
+func (r *reader) faultf(line int, format string, args ...any) {
+	r.faults = append(r.faults, &FaultError{r.path, line, fmt.Sprintf(format, args...)})
+}
+
+// file reads the file as a whole.
+func (r *reader) file() (*file, error) {
+	data, err := readFile(r.path)
+	if err != nil {
+		return nil, &FaultError{r.path, 0, err.Error()}
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err == nil && len(document.Content) > 0 {
+		r.root = document.Content[0]
+	}
+	raw, err := asJSON(data)
+	if err != nil {
+		return nil, &FaultError{r.path, 0, err.Error()}
+	}
+	f := &file{}
+	r.decode(raw, f, func(field string) int { return r.lineOf(field) })
+	switch {
+	case len(r.faults) > 0:
+	case len(f.Cases) == 0:
+		r.faultf(0, "there are no cases: write a list below \"cases:\"")
+	case len(f.Cases) > MaxCases:
+		r.faultf(0, "there are %d cases, and at most %d are read: split the file", len(f.Cases), MaxCases)
+	}
+	if _, named := f.Defaults["name"]; named {
+		r.faultf(r.lineOf("defaults", "name"), "defaults.name: each case has a name of its own")
+	}
+	for _, field := range slices.Sorted(maps.Keys(f.Defaults)) {
+		if !slices.Contains(caseFields(), field) {
+			r.faultf(r.lineOf("defaults", field), "unknown field %q%s", "defaults."+field, suggest.DidYouMean(field, caseFields()))
+		}
+	}
+	return f, errors.Join(r.faults...)
+}
+
+// readCase reads a case with the defaults of its file.
+func (r *reader) readCase(fields, defaults map[string]json.RawMessage, line int) (*Case, bool) {
+	before := len(r.faults)
+	raw, err := json.Marshal(withDefaults(fields, defaults))
+	if err != nil {
+		r.faultf(line, "%v", err)
+		return nil, false
+	}
+	c := &Case{line: line}
+	r.decode(raw, c, func(string) int { return line })
+	if len(r.faults) == before {
+		r.check(c)
+	}
+	return c, len(r.faults) == before
+}
+
+// withDefaults adds the defaults that a case has not itself, and that do not contradict it.
+func withDefaults(fields, defaults map[string]json.RawMessage) map[string]json.RawMessage {
+	all := maps.Clone(defaults)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	drop := func(by string, names ...string) {
+		if _, ok := fields[by]; ok {
+			for _, field := range names {
+				delete(all, field)
+			}
+		}
+	}
+	drop("review", requestFields()...)
+	for _, field := range requestFields() {
+		drop(field, "review")
+	}
+	drop("patched", "changes")
+	drop("changes", "patched")
+	maps.Copy(all, fields)
+	return all
+}
+
+// decode reads JSON strictly.
+func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
+	strict, err := kjson.UnmarshalStrict(raw, into)
+	if err != nil {
+		r.faultf(lineOf(""), "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return
+	}
+	for _, err := range strict {
+		field, message := "", err.Error()
+		if of := kjson.FieldError(nil); errors.As(err, &of) {
+			field = of.FieldPath()
+			if strings.HasPrefix(message, "unknown field") {
+				message += suggestField(reflect.TypeOf(into).Elem(), field)
+			}
+		}
+		first, _, _ := strings.Cut(field, ".")
+		r.faultf(lineOf(first), "%s", message)
+	}
+}
+
+// check checks the values of a case.
+func (r *reader) check(c *Case) {
+	switch {
+	case strings.TrimSpace(c.Name) == "":
+		r.faultf(c.line, "name: it is required: a sentence about the request and the verdict")
+	case strings.Contains(c.Name, "\n"):
+		r.faultf(c.line, "name: must be one line")
+	case c.Verdict == "":
+		r.faultf(c.line, "verdict: it is required: %s", strings.Join(verdicts(), ", "))
+	case !slices.Contains(verdicts(), string(c.Verdict)):
+		r.faultf(c.line, "verdict: %q is none: use %s%s", c.Verdict, strings.Join(verdicts(), ", "), suggest.DidYouMean(string(c.Verdict), verdicts()))
+	case c.Review != nil && hasRequest(c):
+		r.faultf(c.line, "review: it takes the place of %s", strings.Join(requestFields(), ", "))
+	case c.Patched != nil && c.Changes != nil:
+		r.faultf(c.line, "changes: it takes the place of patched")
+	case c.Verdict != Allowed && (c.Patched != nil || c.Changes != nil):
+		r.faultf(c.line, "patched and changes: only an allowed request has an object after mutations")
+	case c.Verdict == Allowed && (c.Message != nil || c.Reason != ""):
+		r.faultf(c.line, "message and reason: an allowed request has none; its warnings are warnings")
+	case !slices.Contains([]string{"", "CREATE", "UPDATE", "DELETE", "CONNECT"}, c.Operation):
+		r.faultf(c.line, "operation: %q is none: use CREATE, UPDATE, DELETE or CONNECT", c.Operation)
+	}
+	for i := range c.Authorizer {
+		if err := c.Authorizer[i].check(); err != nil {
+			r.faultf(c.line, "authorizer[%d]: %v", i, err)
+		}
+	}
+}
+
+// hasRequest reports whether a case describes its request.
+func hasRequest(c *Case) bool {
+	return c.Object != nil || c.With != nil || c.OldObject != nil || c.OldWith != nil || c.Operation != "" || c.Resource != "" || c.User != "" ||
+		c.Groups != nil || c.Namespace != "" || c.DryRun
+}
+
+// lineOf is the line of a field, or of an item of a list; 0 if it is not there.
+func (r *reader) lineOf(field string, then ...any) int {
+	node, line := r.root, 0
+	for _, s := range append([]any{field}, then...) {
+		for node != nil && node.Kind == yaml.AliasNode {
+			node = node.Alias
+		}
+		if node == nil {
+			break
+		}
+		found := false
+		switch s := s.(type) {
+		case string:
+			for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+				if node.Content[i].Value == s {
+					line, node, found = node.Content[i].Line, node.Content[i+1], true
+					break
+				}
+			}
+		case int:
+			if node.Kind == yaml.SequenceNode && s < len(node.Content) {
+				node, found = node.Content[s], true
+				line = node.Line
+			}
+		}
+		if !found {
+			break
+		}
+	}
+	return line
+}
+
+// caseFields are the fields of a case.
+func caseFields() []string { return fieldsOf(reflect.TypeFor[Case]()) }
+
+// fieldsOf are the fields that JSON has of a struct, or of the structs of a list.
+func fieldsOf(t reflect.Type) (names []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// suggestField ends the error of an unknown field with similar fields beside it.
+func suggestField(t reflect.Type, path string) string {
+	names := strings.Split(path, ".")
+	for _, name := range names[:len(names)-1] {
+		name, _, _ = strings.Cut(name, "[")
+		at := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return tag == name
+		})
+		if at < 0 {
+			return ""
+		}
+		for t = reflect.VisibleFields(t)[at].Type; t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice; {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return ""
+		}
+	}
+	return suggest.DidYouMean(names[len(names)-1], fieldsOf(t))
+}
+
+// readFile reads a file of bounded size.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("there is no such file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err == nil && len(data) > MaxFileBytes {
+		err = fmt.Errorf("the file is larger than %d bytes", MaxFileBytes)
+	}
+	return data, err
+}
+
+// asJSON is a file with one document as JSON.
+func asJSON(data []byte) (raw []byte, err error) {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the file
+		}
+		converted, err := kyaml.YAMLToJSONStrict(document)
+		switch {
+		case err != nil:
+			message := strings.NewReplacer("\n", " ", "error converting YAML to JSON: ", "").Replace(err.Error())
+			return nil, fmt.Errorf("not valid YAML: %s", message)
+		case string(converted) == "null": // comments
+		case raw != nil:
+			return nil, errors.New("there are several documents in the file, and must be one")
+		default:
+			raw = converted
+		}
+	}
+	if raw == nil {
+		return nil, errors.New("there is no document in the file")
+	}
+	return raw, nil
+}

@@ -1,0 +1,211 @@
+package cases
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+)
+
+// Runner runs suites. It reads the policies of a directory once. It belongs to one goroutine.
+type Runner struct {
+	// Only selects cases by their names; nil selects all.
+	Only *regexp.Regexp
+
+	loaded   map[string]*policies
+	coverage coverage
+}
+
+// Result is the result of a case.
+type Result struct {
+	// File and Line are the place of the case.
+	File string
+	Line int
+	// Name is the name of the case.
+	Name string
+	// Failures are the differences from the expected verdict, each of one line or more. None means that the case has passed.
+	Failures []string
+	// Err is the reason why the case could not be judged: an error in its fields.
+	Err error
+	// Took is the time of the case.
+	Took time.Duration
+}
+
+// Run runs the cases of a suite. The error is about its policies.
+func (r *Runner) Run(ctx context.Context, s *Suite) (results []Result, err error) {
+	p, err := r.policiesOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range s.Cases {
+		if r.Only != nil && !r.Only.MatchString(c.Name) {
+			continue
+		}
+		begun := time.Now()
+		one := Result{File: s.File, Line: c.line, Name: c.Name}
+		if one.Failures, err = r.judge(ctx, s, p, c); err != nil {
+			one.Err = &FaultError{s.File, c.line, err.Error()}
+		}
+		one.Took = time.Since(begun)
+		results = append(results, one)
+	}
+	return results, nil
+}
+
+// policiesOf are the policies of a suite, which suites of the same files share.
+func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
+	key := strings.Join(s.Policies, "\n")
+	switch {
+	case s.Policies != nil:
+	case IsCaseFile(s.File):
+		key = filepath.Dir(s.File)
+	default: // it is no policy file either
+		key = s.File
+	}
+	if p := r.loaded[key]; p != nil {
+		return p, nil
+	}
+	p, err := load(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if r.loaded == nil {
+		r.loaded = map[string]*policies{}
+	}
+	r.loaded[key] = p
+	r.coverage.add(p)
+	return p, nil
+}
+
+// judge judges a case, and returns the differences from its expectations.
+func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case) ([]string, error) {
+	m, err := p.mesh(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	request, err := s.request(ctx, m, c)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := s.facts(c, request)
+	if err != nil {
+		return nil, err
+	}
+	o := &outcome{request: request, seen: observer{states: map[string]*state{}, coverage: &r.coverage, policies: p}}
+	stage := admissionv1.Stage_STAGE_ADMIT
+	o.answer, err = m.Judge(policy.WithObserver(ctx, &o.seen), &review.Request{Stage: stage, Admission: request, Explain: true}, facts)
+	if err != nil {
+		return nil, err
+	}
+	return o.differences(ctx, s, m, c)
+}
+
+// outcome is the answer to a case.
+type outcome struct {
+	request *admissionv1.AdmissionRequest
+	answer  review.Answer
+	seen    observer
+}
+
+// verdict is the effect of the policies.
+func (o *outcome) verdict() Verdict {
+	var matched, isFalse, failed bool
+	for _, s := range o.seen.states {
+		matched, isFalse, failed = matched || s.matched, isFalse || s.isFalse, failed || s.failed
+	}
+	switch allowed := o.answer.Response.GetAllowed(); {
+	case !allowed && (isFalse || !failed):
+		return Denied
+	case failed:
+		return Failed
+	case matched:
+		return Allowed
+	}
+	return Unmatched
+}
+
+// message is the message of a denial or of a failure.
+func (o *outcome) message() string {
+	if said := o.answer.Response.GetStatus().GetMessage(); said != "" {
+		return said
+	}
+	return o.reasons("failed", "failed-open")
+}
+
+// reasons are the reasons of policies with an outcome.
+func (o *outcome) reasons(outcomes ...string) string {
+	var all []string
+	for _, h := range o.answer.Outcomes {
+		for _, wanted := range outcomes {
+			if h.GetOutcome() == wanted && h.GetReason() != "" {
+				all = append(all, h.GetConfiguration()+": "+h.GetReason())
+			}
+		}
+	}
+	if more := len(all) - maxReasons; more > 0 {
+		all = append(all[:maxReasons], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
+}
+
+// maxReasons bounds the reasons in the description of a verdict.
+const maxReasons = 3
+
+// describe is the verdict for people.
+func (o *outcome) describe(v Verdict) string {
+	reason := ""
+	switch v {
+	case Denied, Failed:
+		reason = o.message()
+	case Unmatched:
+		if reason = o.reasons("skipped"); reason == "" {
+			reason = "a condition or an exclusion is not met"
+		}
+	case Allowed:
+	}
+	if reason == "" {
+		return string(v)
+	}
+	return fmt.Sprintf("%s (%s)", v, reason)
+}
+
+// state is the part of the evaluation of a policy that a verdict follows from.
+type state struct{ matched, isFalse, failed bool }
+
+// observer follows the evaluation of the policies of one review.
+type observer struct {
+	states   map[string]*state // by policy
+	coverage *coverage
+	policies *policies
+}
+
+var _ policy.Observer = (*observer)(nil)
+
+// Observe implements [policy.Observer].
+func (o *observer) Observe(of policy.Observation) {
+	id := of.Policy.ID()
+	s := o.states[id]
+	if s == nil {
+		s = &state{}
+		o.states[id] = s
+	}
+	isCondition := strings.HasPrefix(of.Field, ".matchConditions")
+	switch of.Event {
+	case policy.Begun:
+		s.isFalse, s.failed = false, false
+	case policy.Matched:
+		s.matched = true
+	case policy.False:
+		s.isFalse = s.isFalse || !isCondition
+	case policy.Failed:
+		s.failed = true
+	case policy.True, policy.Changed, policy.Unchanged:
+	}
+	o.coverage.observe(o.policies, id, of)
+}

@@ -1,0 +1,162 @@
+package casetest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/casetest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+)
+
+func test(t *testing.T, args ...string) clitest.Result {
+	t.Helper()
+	return clitest.Execute(t, casetest.NewCommand(), nil, args...)
+}
+
+func TestEachFieldOfACaseHasACase(t *testing.T) {
+	r := test(t, "testdata/features", "--coverage-min", "100")
+
+	if r.Code != 0 || r.Notes != "" {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+	clitest.Golden(t, "features.txt", r.Out)
+}
+
+func TestTheLibraryIsCovered(t *testing.T) {
+	if r := test(t, "../../../../../policies", "--coverage-min", "100"); r.Code != 0 {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
+func TestFailedCasesAreShownInEachForm(t *testing.T) {
+	times := regexp.MustCompile(`time="[0-9.]+"`)
+	for form, file := range map[string]string{"": "failing.txt", "json": "failing.json", "github": "failing-github.txt", "junit": "failing.xml"} {
+		t.Run(file, func(t *testing.T) {
+			args := []string{"testdata/failing", "--coverage"}
+			if form != "" {
+				args = append(args, "-o", form)
+			}
+			r := test(t, args...)
+			r.Ends(t, 1)
+			clitest.Golden(t, file, times.ReplaceAllString(r.Out, `time="0"`))
+		})
+	}
+}
+
+func TestCasesAreSelectedByName(t *testing.T) {
+	r := test(t, "testdata/failing", "--run", "This .* passes", "-v")
+	const want = "testdata/failing/cases.yaml:38: ok: This one passes\nok    testdata/failing/cases.yaml  1 case\nok: 1 case passed\n"
+	if r.Code != 0 || r.Out != want {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+	test(t, "testdata/failing", "--run", "nothing").Fails(t, "--run nothing: no case has such a name")
+	test(t, "testdata/failing", "--run", "(").Fails(t, "--run: error parsing regexp")
+}
+
+func TestTooLittleCoverageFails(t *testing.T) {
+	const args = "--run=^This --coverage-min=50"
+	r := test(t, append(strings.Fields(args), "testdata/failing")...)
+	r.Ends(t, 1, "Error: the cases cover 5.3 % of the rules, and must cover 50 %")
+	test(t, "testdata/failing", "--coverage-min", "101").Fails(t, "must be a number of percent")
+}
+
+func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}"
+	one := func(fields string) string {
+		return "cases:\n- name: a\n  object: " + pod + "\n  " + strings.ReplaceAll(fields, "\n", "\n  ") + "\n"
+	}
+	for name, of := range map[string]struct{ cases, want string }{
+		"an unknown field":                        {one("verdict: denied\nmesage: x"), `cases.yaml:2: unknown field "mesage"; did you mean "message"?`},
+		"an unknown field of the file":            {"polices: [a]\ncases: []\n", `cases.yaml:1: unknown field "polices"; did you mean "policies"?`},
+		"an unknown field of defaults":            {"defaults:\n  usr: a\n" + one("verdict: denied"), `cases.yaml:2: unknown field "defaults.usr"; did you mean "user"?`},
+		"a field of a permission":                 {one("verdict: denied\nauthorizer: [{vreb: get}]"), `unknown field "authorizer[0].vreb"; did you mean "verb"?`},
+		"a name in the defaults":                  {"defaults: {name: a}\n" + one("verdict: denied"), "cases.yaml:1: defaults.name: each case has a name of its own"},
+		"no verdict":                              {one("user: a"), "cases.yaml:2: verdict: it is required: allowed, denied, unmatched, failed"},
+		"a verdict that is none":                  {one("verdict: denid"), `verdict: "denid" is none: use allowed, denied, unmatched, failed; did you mean "denied"?`},
+		"no name":                                 {"cases:\n- {object: " + pod + ", verdict: denied}\n", "cases.yaml:2: name: it is required"},
+		"a name twice":                            {one("verdict: denied") + "- {name: a, object: " + pod + ", verdict: denied}\n", `cases.yaml:5: the name "a" stands on line 2 already`},
+		"no cases":                                {"cases: []\n", "cases.yaml: there are no cases"},
+		"a field twice":                           {one("verdict: denied\nverdict: allowed"), `cases.yaml: not valid YAML: `},
+		"several documents":                       {one("verdict: denied") + "---\na: b\n", "there are several documents in the file"},
+		"no YAML":                                 {"cases: [\n", "cases.yaml: not valid YAML: "},
+		"nothing":                                 {"# nothing\n", "there is no document in the file"},
+		"a list in the place of a text":           {one("verdict: [denied]"), "cannot unmarshal array into Go struct field Case.verdict"},
+		"review and object":                       {one("verdict: denied\nreview: a.yaml"), "review: it takes the place of object, with"},
+		"patched and changes":                     {one("verdict: allowed\npatched: {}\nchanges: {}"), "changes: it takes the place of patched"},
+		"changes of a denied object":              {one("verdict: denied\nchanges: {}"), "only an allowed request has an object after mutations"},
+		"a message of an allowed one":             {one("verdict: allowed\nmessage: a"), "an allowed request has none"},
+		"an operation that is none":               {one("verdict: denied\noperation: create"), `operation: "create" is none: use CREATE, UPDATE, DELETE or CONNECT`},
+		"a path that is none":                     {one("verdict: denied\nwith: {a..b: c}"), `"a..b": a name is missing between two dots`},
+		"a resource that is none":                 {one("verdict: denied\nauthorizer: [{resource: pod}]"), `authorizer[0]: resource: "pod" is no resource of Kubernetes`},
+		"an object file that is not there":        {"cases:\n- {name: a, object: b.yaml, verdict: denied}\n", "cases.yaml:2: object: b.yaml: there is no such file"},
+		"an object that is no object of its kind": {"cases:\n- {name: a, object: {apiVersion: v1, kind: Pod, spec: 5}, verdict: denied}\n", "cases.yaml:2: object: decode as v1 Pod"},
+		"no object":                               {"cases:\n- {name: a, verdict: denied}\n", "cases.yaml:2: object: it is required"},
+		"a change of nothing":                     {one("verdict: denied\nwith: {spec.hostNetwork: null}"), `with: "spec.hostNetwork": hostNetwork: there is no such field to remove`},
+		"a policy that is not there":              {one("verdict: denied\npolicy: lable-team"), `cases.yaml:2: policy: there is no policy "lable-team"; did you mean "label-team"?`},
+		"policies that are not there":             {"policies: [x]\n" + one("verdict: denied"), "policies: "},
+		"a review that is none":                   {"cases:\n- {name: a, review: {a: b}, verdict: denied}\n", "cases.yaml:2: review: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "cases.yaml", of.cases)
+			policy, err := os.ReadFile("testdata/features/policies.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, "policies.yaml", string(policy))
+			test(t, dir).Fails(t, of.want)
+		})
+	}
+}
+
+func TestPoliciesThatCannotBeReadAreFaults(t *testing.T) {
+	const cases = "cases:\n- {name: a, object: {apiVersion: v1, kind: Pod, metadata: {name: a}}, verdict: denied}\n"
+	for name, of := range map[string]struct{ policies, want string }{
+		"none":                 {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "there is no policy in "},
+		"a kind that is wrong": {"apiVersion: portcullis.dev/v1\nkind: Polcy\nmetadata: {name: a}\n", `did you mean "Policy"?`},
+		"a bad policy": {
+			"apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: a}\nspec: {resources: [pods], validations: [{expression: 'objct', message: b}]}\n",
+			`policies.yaml:4: Policy "a": spec.validations[0].expression`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "cases.yaml", cases)
+			write(t, dir, "policies.yaml", of.policies)
+			test(t, dir).Fails(t, of.want)
+		})
+	}
+	test(t, t.TempDir()).Fails(t, "there is no case file")
+	test(t, "testdata/missing").Fails(t, "testdata/missing")
+	test(t).Fails(t, "name the directories")
+}
+
+// TestManyCases has a file of a thousand cases, which share an object.
+func TestManyCases(t *testing.T) {
+	dir := t.TempDir()
+	var text strings.Builder
+	text.WriteString("defaults:\n  policy: label-team\n  verdict: denied\n  object: {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}\ncases:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "- {name: case %d}\n", i)
+	}
+	write(t, dir, "a.cases.yaml", text.String())
+	policy, err := os.ReadFile("testdata/features/policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "policies.yaml", string(policy))
+	if r := test(t, dir); r.Code != 0 || !strings.HasSuffix(r.Out, "ok: 1000 cases passed\n") {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

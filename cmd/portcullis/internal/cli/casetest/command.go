@@ -1,0 +1,144 @@
+// Package casetest has the command that runs case files of policies.
+package casetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cases"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+)
+
+// The forms of the output beside text and JSON.
+const (
+	formatJUnit  = "junit"
+	formatGitHub = "github"
+)
+
+type command struct {
+	only, output string
+	coverage     bool
+	least        float64
+	verbose      bool
+	watch        bool
+}
+
+// NewCommand returns "test".
+func NewCommand() *cobra.Command {
+	var c command
+	cmd := &cobra.Command{
+		Use:   "test DIR...",
+		Short: "Run the cases of policies",
+		Long: `Test judges the requests in case files by the policies beside them, and compares each verdict with the expected verdict. It asks no mesh and no
+cluster: policies are compiled and evaluated in this process as a mesh does it. A case file has the name cases.yaml or NAME.cases.yaml, and is found in
+the directories and below them. A Policy in mode shadow or warn is judged as though it were enforced.
+
+A case that meets no policy has the verdict "unmatched", and fails unless it expects that. With --coverage it lists the validations that were never
+true or never false, the conditions that never excluded a request, and the mutations that never changed an object. docs/policy-tests.md describes the
+case files.
+
+Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than --coverage-min is covered; 2 when files cannot be read.`,
+		Example: `  portcullis test policies
+  portcullis test policies --run 'team' --coverage
+  portcullis test policies --watch
+  portcullis test policies --coverage-min 100 -o github
+  portcullis test policies -o junit > results.xml`,
+		Args: func(_ *cobra.Command, dirs []string) error {
+			if len(dirs) == 0 {
+				return errors.New(`name the directories with the case files, for example "."`)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.only, "run", "", "run the cases alone whose name has a match of this regular expression")
+	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too")
+	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
+	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
+	f.BoolVar(&c.watch, "watch", false, "run the cases again when a file has changed, until it is interrupted")
+	cli.OutputFlag(cmd, &c.output, "json or junit for tools, github for annotations (default: text)", printer.JSON, formatJUnit, formatGitHub)
+	cmd.RunE = func(cmd *cobra.Command, dirs []string) error {
+		only, err := c.check()
+		if err != nil {
+			return err
+		}
+		if c.watch {
+			return c.repeat(cmd.Context(), dirs, only, cmd.OutOrStdout())
+		}
+		return c.run(cmd.Context(), dirs, only, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// check checks the flags, and compiles --run.
+func (c *command) check() (only *regexp.Regexp, err error) {
+	if c.least < 0 || c.least > 100 {
+		return nil, fmt.Errorf("--coverage-min %v: must be a number of percent, from 0 to 100", c.least)
+	}
+	c.coverage = c.coverage || c.least > 0
+	if c.only == "" {
+		return nil, nil //nolint:nilnil // all cases
+	}
+	if only, err = regexp.Compile(c.only); err != nil {
+		return nil, fmt.Errorf("--run: %w", err)
+	}
+	return only, nil
+}
+
+// run runs all cases once.
+func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, out io.Writer) error {
+	r, err := runAll(ctx, dirs, only)
+	if err != nil {
+		return err
+	}
+	if !c.coverage {
+		r.Coverage = nil
+	}
+	if err := c.write(out, r); err != nil {
+		return err
+	}
+	switch {
+	case len(r.errs) > 0:
+		return errors.Join(r.errs...)
+	case r.Failed > 0:
+		return &cli.CodedError{Code: cli.ExitDenied}
+	case r.Coverage != nil && r.Coverage.Percent() < c.least:
+		return cli.Refused(fmt.Errorf("the cases cover %.1f %% of the rules, and must cover %v %%", r.Coverage.Percent(), c.least))
+	}
+	return nil
+}
+
+// runAll runs the cases of directories.
+func runAll(ctx context.Context, dirs []string, only *regexp.Regexp) (*report, error) {
+	files, err := cases.Find(dirs...)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the directory
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there is no case file: write one beside the policies, with the name cases.yaml or NAME.cases.yaml (docs/policy-tests.md)")
+	}
+	r, runner := &report{Files: []*fileReport{}}, &cases.Runner{Only: only}
+	for _, file := range files {
+		suite, err := cases.Read(file)
+		var results []cases.Result
+		if err == nil {
+			results, err = runner.Run(ctx, suite)
+		}
+		if err != nil {
+			r.errs = append(r.errs, err)
+			continue
+		}
+		r.add(file, results)
+	}
+	if r.Passed+r.Failed == 0 && len(r.errs) == 0 {
+		return nil, fmt.Errorf("--run %s: no case has such a name", only)
+	}
+	r.Coverage = newCoverage(runner.Coverage())
+	return r, nil
+}
