@@ -79,10 +79,12 @@ func Find(paths ...string) (files []string, err error) {
 
 // IsCaseFile reports whether a file has cases, by its name.
 func IsCaseFile(path string) bool {
-	base := filepath.Base(path)
-	name := strings.TrimSuffix(base, filepath.Ext(base))
-	return isDocument(path) && (name == "cases" || strings.HasSuffix(name, ".cases"))
+	name := nameOf(path)
+	return isDocument(path) && (name == "cases" || strings.HasSuffix(name, ".cases") || name == kyvernoFile)
 }
+
+// nameOf is the name of a file without its extension.
+func nameOf(path string) string { return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) }
 
 // isDocument reports whether a file has documents, by its name.
 func isDocument(path string) bool {
@@ -92,7 +94,14 @@ func isDocument(path string) bool {
 // Read reads a case file. The error joins a [FaultError] for each error in it.
 func Read(path string) (*Suite, error) {
 	r := &reader{path: path}
-	f, err := r.file()
+	raw, err := r.document()
+	if err != nil {
+		return nil, err
+	}
+	if nameOf(path) == kyvernoFile {
+		return r.kyverno(raw)
+	}
+	f, err := r.file(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +135,8 @@ func (r *reader) faultf(line int, format string, args ...any) {
 	r.faults = append(r.faults, &FaultError{r.path, line, fmt.Sprintf(format, args...)})
 }
 
-// file reads the file as a whole.
-func (r *reader) file() (*file, error) {
+// document reads the file as JSON.
+func (r *reader) document() ([]byte, error) {
 	data, err := readFile(r.path)
 	if err != nil {
 		return nil, &FaultError{r.path, 0, err.Error()}
@@ -140,6 +149,11 @@ func (r *reader) file() (*file, error) {
 	if err != nil {
 		return nil, &FaultError{r.path, 0, err.Error()}
 	}
+	return raw, nil
+}
+
+// file reads the parts of the file.
+func (r *reader) file(raw []byte) (*file, error) {
 	f := &file{}
 	r.decode(raw, f, func(field string) int { return r.lineOf(field) })
 	switch {
@@ -345,30 +359,37 @@ func readFile(path string) ([]byte, error) {
 }
 
 // asJSON is a file with one document as JSON.
-func asJSON(data []byte) (raw []byte, err error) {
+func asJSON(data []byte) ([]byte, error) {
+	all, err := documentsOf(data)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, errors.New("there is no document in the file")
+	case len(all) > 1:
+		return nil, errors.New("there are several documents in the file, and must be one")
+	}
+	return all[0], nil
+}
+
+// documentsOf are the documents of a file as JSON.
+func documentsOf(data []byte) (all [][]byte, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
-			break
+			return all, nil
 		}
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller names the file
 		}
 		converted, err := kyaml.YAMLToJSONStrict(document)
-		switch {
-		case err != nil:
+		if err != nil {
 			message := strings.NewReplacer("\n", " ", "error converting YAML to JSON: ", "").Replace(err.Error())
 			return nil, fmt.Errorf("not valid YAML: %s", message)
-		case string(converted) == "null": // comments
-		case raw != nil:
-			return nil, errors.New("there are several documents in the file, and must be one")
-		default:
-			raw = converted
+		}
+		if string(converted) != "null" { // comments
+			all = append(all, converted)
 		}
 	}
-	if raw == nil {
-		return nil, errors.New("there is no document in the file")
-	}
-	return raw, nil
 }

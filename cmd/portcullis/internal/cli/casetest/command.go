@@ -37,7 +37,7 @@ func NewCommand() *cobra.Command {
 		Short: "Run the cases of policies",
 		Long: `Test judges the requests in case files by the policies beside them, and compares each verdict with the expected verdict. It asks no mesh and no
 cluster: policies are compiled and evaluated in this process as a mesh does it. A case file has the name cases.yaml or NAME.cases.yaml, and is found in
-the directories and below them. A Policy in mode shadow or warn is judged as though it were enforced.
+the directories and below them; kyverno-test.yaml is read too. A Policy in mode shadow or warn is judged as though it were enforced.
 
 A case that meets no policy has the verdict "unmatched", and fails unless it expects that. With --coverage it lists the validations that were never
 true or never false, the conditions that never excluded a request, and the mutations that never changed an object. docs/policy-tests.md describes the
