@@ -210,6 +210,9 @@ func (d *document) syntax(err error) {
 
 // readTop reads a document that is not an item of a List.
 func (d *document) readTop() {
+	if d.hasCases() {
+		return
+	}
 	h, ok := d.head()
 	if !ok {
 		return

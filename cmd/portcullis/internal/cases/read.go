@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	kyaml "sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
@@ -79,8 +80,7 @@ func Find(paths ...string) (files []string, err error) {
 
 // IsCaseFile reports whether a file has cases, by its name.
 func IsCaseFile(path string) bool {
-	name := nameOf(path)
-	return isDocument(path) && (name == "cases" || strings.HasSuffix(name, ".cases") || name == kyvernoFile)
+	return isDocument(path) && (config.IsCaseFile(path) || nameOf(path) == kyvernoFile)
 }
 
 // nameOf is the name of a file without its extension.
