@@ -163,8 +163,8 @@ func (p *Policy) constraints() *admissionregistrationv1.MatchResources {
 			}})
 		}
 		names := namesOf(r)
-		if s.Mutates() {
-			names = names[:1] // the others lead to updates of Pods
+		if s.Mutates() || !slices.Contains(s.EffectiveOperations(), admissionregistrationv1.Update) {
+			names = names[:1] // the subresources lead to updates of Pods
 		}
 		m.ResourceRules[i].Resources = append(m.ResourceRules[i].Resources, names...)
 	}

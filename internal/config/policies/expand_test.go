@@ -139,6 +139,19 @@ validations:
   field: spec.containers
 `
 
+// TestAPolicyOnNewPodsNamesNoSubresources: an API server has no CREATE of pods/ephemeralcontainers.
+func TestAPolicyOnNewPodsNamesNoSubresources(t *testing.T) {
+	for operations, want := range map[string][]string{
+		"[CREATE]":         {"pods"},
+		"[CREATE, UPDATE]": {"pods", "pods/ephemeralcontainers", "pods/resize"},
+	} {
+		e := expand(t, "resources: [pods]\noperations: "+operations+"\nvalidations: [{expression: 'true', message: never}]", "")
+		if diff := cmp.Diff(want, e.Policy.Spec.MatchConstraints.ResourceRules[0].Resources); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", operations, diff)
+		}
+	}
+}
+
 func TestAPolicyOnPodsSeesThePodsOfControllers(t *testing.T) {
 	const denied = "denied: spec.containers: give each image a tag"
 	e := expand(t, noLatest, "")
