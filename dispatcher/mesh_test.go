@@ -500,7 +500,9 @@ func TestThousandsOfReviewsAtOnceAllHaveTheirAnswer(t *testing.T) {
 		})
 	}
 	answers.Wait()
-	if allowed.Load() != reviews || handled.Load() != 2*reviews {
-		t.Errorf("%d allowed, %d handled; want %d and %d", allowed.Load(), handled.Load(), reviews, 2*reviews)
+	// A host that a busy machine keeps silent for too long is given up, and its calls go to the other host: they may be handled twice.
+	retried := int64(m.counter("portcullis_host_retries_total"))
+	if n := handled.Load(); allowed.Load() != reviews || n < 2*reviews || n > 2*reviews+retried {
+		t.Errorf("%d allowed, %d handled, %d calls went to another host; want %d and %d", allowed.Load(), n, retried, reviews, 2*reviews)
 	}
 }
