@@ -30,8 +30,8 @@ func TestThePageAboutCIShowsItsOutputs(t *testing.T) {
 		steps = append(steps, step)
 		script += "echo '" + tourMark + "'\n" + step + "\necho code=$?\n"
 	}
-	if len(steps) != 6 {
-		t.Errorf("%d commands in recipes, want 6: %q", len(steps), steps)
+	if len(steps) != 8 {
+		t.Errorf("%d commands in recipes, want 8: %q", len(steps), steps)
 	}
 	outputs := strings.Split(runTour(t, script), tourMark+"\n")
 	if len(outputs) != 1+len(shown)+len(steps) {
