@@ -113,7 +113,8 @@ spec:
 	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "defaults"}, `\ndefaults dev 1 0 0 1 0 `)
 	promote := []string{"promote", "defaults", "--cluster", "dev", "--mode"}
 	r.prints(cli.ExitError, policycli.NewCommand(), "", append(promote, "warn"), `spec.modeByCluster\[dev\]: Unsupported value: "warn": supported values: "shadow", "enforce"`)
-	r.prints(0, policycli.NewCommand(), "", append(promote, "enforce"), `Policy/defaults updated\n`)
+	r.prints(0, policycli.NewCommand(), "", append(promote, "enforce"), `in shadow Policy/defaults would have changed 1 of 1 requests of cluster dev`,
+		`Policy/defaults updated\n`)
 	explain(`mutate: allowed, with changes\n`, ` add /metadata/labels/team "data"\n`, `idempotent: yes`)
 	r.shows([]string{"hooks"}, `defaults mutate dev Fail the mesh InRotation Policy/defaults`)
 }

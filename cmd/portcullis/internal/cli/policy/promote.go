@@ -123,7 +123,7 @@ func (c *promoteCommand) check(ctx context.Context, conn grpc.ClientConnInterfac
 	if err != nil {
 		return err
 	}
-	denied, calls := report.Denied(o.Key.String())
+	denied, changed, calls := report.Totals(o.Key.String())
 	switch {
 	case denied > 0:
 		if err := report.Write(c.applier.Notes, maxCases); err != nil {
@@ -134,6 +134,9 @@ func (c *promoteCommand) check(ctx context.Context, conn grpc.ClientConnInterfac
 			o.Key, c.cluster, denied, calls, c.since)}
 	case calls == 0:
 		_, err = fmt.Fprintf(c.applier.Notes, "in shadow %s has judged no request of cluster %s within %s\n", o.Key, c.cluster, c.since)
+	case spec.Mutates():
+		_, err = fmt.Fprintf(c.applier.Notes, "in shadow %s would have changed %d of %d requests of cluster %s within %s\n",
+			o.Key, changed, calls, c.cluster, c.since)
 	default:
 		_, err = fmt.Fprintf(c.applier.Notes, "in shadow %s has allowed all %d requests of cluster %s within %s\n", o.Key, calls, c.cluster, c.since)
 	}

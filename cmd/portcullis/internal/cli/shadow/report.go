@@ -27,15 +27,15 @@ type Dispatcher struct {
 	RecordingSince time.Time `json:"recordingSince"`
 }
 
-// Denied is how many requests the hooks of a configuration would have denied or failed for, and how many they judged. The configuration of a policy is
-// KIND/NAME.
-func (r *Report) Denied(configuration string) (denied, calls uint64) {
+// Totals are how many requests the hooks of a configuration would have denied or failed for, how many they would have changed, and how many they judged.
+// The configuration of a policy is KIND/NAME.
+func (r *Report) Totals(configuration string) (denied, changed, calls uint64) {
 	for i := range r.Hooks {
 		if s := &r.Hooks[i]; s.Configuration == configuration {
-			denied, calls = denied+s.WouldDeny+s.Failed, calls+s.Calls
+			denied, changed, calls = denied+s.WouldDeny+s.Failed, changed+s.WouldPatch, calls+s.Calls
 		}
 	}
-	return denied, calls
+	return denied, changed, calls
 }
 
 // Write writes the report as tables, and of each hook at most limit users and cases.
