@@ -22,6 +22,9 @@ const (
 	nameItem, nameIndex = "item", "index"
 )
 
+// MaxCurrent bounds how often the expressions of a mutation name the present value of the field. An expansion has the way to it, up to 3 KB, each time.
+const MaxCurrent = 16
+
 // mutationNames are these names, for a field that leads through some lists.
 func mutationNames(lists int) []string {
 	names := []string{nameCurrent}
@@ -58,13 +61,15 @@ func (p *Policy) compileMutations(c *Compiler) field.ErrorList {
 			when := x.parse(scope, m.When, cel.BoolType, at.Child("when"))
 			s.when = &when
 		}
-		p.mutations = append(p.mutations, admissionregistrationv1.Mutation{
-			PatchType: admissionregistrationv1.PatchTypeJSONPatch,
-			JSONPatch: &admissionregistrationv1.JSONPatch{Expression: p.set(&s, steps)},
-		})
-		if size := len(p.mutations[i].JSONPatch.Expression); size > MaxExpansion {
+		if n := s.readsCurrent(); n > MaxCurrent {
+			x.errs = append(x.errs, field.Invalid(at, field.OmitValueType{}, fmt.Sprintf("names current %d times, and may at most %d times", n, MaxCurrent)))
+			continue
+		}
+		patch := admissionregistrationv1.JSONPatch{Expression: p.set(&s, steps)}
+		if size := len(patch.Expression); size > MaxExpansion {
 			x.errs = append(x.errs, field.Invalid(at, field.OmitValueType{}, fmt.Sprintf("expands to %d bytes, and at most %d are read", size, MaxExpansion)))
 		}
+		p.mutations = append(p.mutations, admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &patch})
 	}
 	p.names = namesFor(x.used, &p.document.Spec)
 	return x.errs
@@ -133,6 +138,21 @@ type setter struct {
 	overwrite    bool
 	lists        int // that the field leads through
 	unchangeable []string
+}
+
+// readsCurrent is how often the expressions name nameCurrent.
+func (s *setter) readsCurrent() (n int) {
+	for _, e := range []*expression{&s.value, s.when} {
+		if e == nil {
+			continue
+		}
+		for _, u := range e.uses {
+			if u.name == nameCurrent {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // place is a value in the object.

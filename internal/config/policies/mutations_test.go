@@ -3,6 +3,7 @@ package policies_test
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -236,6 +237,26 @@ func TestExpansionsOfMutations(t *testing.T) {
 	}
 	if e := expand(t, spec, "trial"); e.MutatingPolicy == nil || e.MutatingBinding != nil {
 		t.Errorf("in shadow: %+v", e)
+	}
+}
+
+// TestExpansionsOfMutationsAreBounded has a field with a long way to it, which an expansion has for each time that the present value is named.
+func TestExpansionsOfMutationsAreBounded(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("a", 19)+".", 11) + strings.Repeat("b", 19)
+	for _, tc := range []struct {
+		field string
+		names int
+		want  string // empty for a valid Policy
+	}{
+		{"data.a", policies.MaxCurrent, ""},
+		{"data.a", policies.MaxCurrent + 1, "spec.mutations[0]: Invalid value: names current 17 times, and may at most 16 times"},
+		{long, policies.MaxCurrent, "bytes, and at most 16384 are read"},
+	} {
+		_, problems := decodePolicy("resources: [services]\nmutations: [{field: " + tc.field + ", value: \"[" +
+			strings.TrimSuffix(strings.Repeat("current,", tc.names), ",") + "]\"}]")
+		if got := fmt.Sprint(problems); len(problems) > 0 != (tc.want != "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s, %d times: %.300s, want %q", tc.field, tc.names, got, tc.want)
+		}
 	}
 }
 

@@ -46,14 +46,14 @@ func NewCommand() *cobra.Command {
 		Long: `Review judges the objects of manifests as a mesh would: files of several documents, Lists, and directories with all *.yaml, *.yml and *.json below
 them; "-" is standard input. An object is the request of its creation by --as in --namespace. With --old, which has the objects as they
 were before, each object that is there too is an UPDATE; --operation names another operation. An AdmissionReview, or a bare AdmissionRequest, is
-judged as it is. In directories documents without apiVersion and kind, and those of kustomize, are left out.
+judged as it is. In directories, documents of kustomize and documents without apiVersion and kind are left out.
 
 With --config the policies of files judge, in this process: no mesh and no certificate is needed. Hooks, which need a host, are left out. A
 Policy in shadow refuses nothing, and its denials are listed; --enforce has each Policy refuse. Otherwise a running mesh judges. It is found by
 the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts (serve --listen-hosts) and a client
 certificate whose identity may send reviews of the cluster.
 
-A review asks what an API server would ask: the mutating hooks first, and then the validating ones about what they made of the
+A review asks what an API server would ask: the mutating hooks first, and then the validating hooks about the changed
 object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks of a running mesh are
 really called; set dryRun in the request where they have side effects.
 
