@@ -99,7 +99,12 @@ func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case) ([]s
 	}
 	o := &outcome{request: request, seen: observer{states: map[string]*state{}, coverage: &r.coverage, policies: p}}
 	stage := admissionv1.Stage_STAGE_ADMIT
-	o.answer, err = m.Judge(policy.WithObserver(ctx, &o.seen), &review.Request{Stage: stage, Admission: request, Explain: true}, facts)
+	judge, err := m.With(facts)
+	if err != nil {
+		return nil, err
+	}
+	defer judge.Close(ctx)
+	o.answer, err = judge.Judge(policy.WithObserver(ctx, &o.seen), &review.Request{Stage: stage, Admission: request, Explain: true})
 	if err != nil {
 		return nil, err
 	}

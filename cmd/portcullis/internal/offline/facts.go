@@ -30,7 +30,7 @@ type Facts struct {
 	Authorizer authorizer.Authorizer
 }
 
-// clusters provides the facts of one review.
+// clusters provides the same facts for each cluster.
 type clusters struct {
 	mesh  *Mesh
 	facts *Facts
@@ -40,11 +40,7 @@ var _ dispatcher.Clusters = clusters{}
 
 // Cluster implements [dispatcher.Clusters].
 func (c clusters) Cluster(name string) match.Cluster {
-	f := c.facts
-	if f == nil {
-		f = &Facts{}
-	}
-	return known{Cluster: c.mesh.cluster(name), mesh: c.mesh, name: name, facts: f}
+	return known{Cluster: c.mesh.cluster(name), mesh: c.mesh, name: name, facts: c.facts}
 }
 
 // known is a cluster as its document and the facts of a review describe it.

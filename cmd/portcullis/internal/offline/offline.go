@@ -20,7 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
-// Mesh judges reviews by one configuration. Its methods may be called concurrently.
+// Mesh is one configuration, by which a [Judge] judges reviews. Its methods may be called concurrently.
 type Mesh struct {
 	snapshot *match.Snapshot
 	codec    *builtin.Codec
@@ -73,24 +73,35 @@ func (m *Mesh) Unjudged() []config.Object { return m.unjudged }
 // Hooks are the policies in force, in the order in which they are asked. The caller must not write to the slice.
 func (m *Mesh) Hooks() []*match.Hook { return m.snapshot.Hooks() }
 
-// Judge judges a review of any stage. Its cluster is the name of a cluster, which needs no document. The error means that there is no verdict.
-func (m *Mesh) Judge(ctx context.Context, r *review.Request, f *Facts) (review.Answer, error) {
+// Judge judges the reviews of clusters with the same facts. It has the dispatcher of a mesh, with all that it remembers from one review to the next.
+type Judge struct{ dispatcher *dispatcher.Dispatcher }
+
+// With returns a judge. The facts belong to it; nil are the zero Facts.
+func (m *Mesh) With(f *Facts) (*Judge, error) {
+	if f == nil {
+		f = &Facts{}
+	}
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: noStreams{},
 		Codec: func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
 	})
 	if err != nil {
-		return review.Answer{}, fmt.Errorf("the mesh in memory: %w", err)
+		return nil, fmt.Errorf("the mesh in memory: %w", err)
 	}
-	defer d.Close(ctx)
-	return d.Review(ctx, r) //nolint:wrapcheck // it has all words
+	return &Judge{d}, nil
+}
+
+// Judge judges a review of any stage. Its cluster is the name of a cluster, which needs no document. The error means that there is no verdict. It may be
+// called concurrently.
+func (j *Judge) Judge(ctx context.Context, r *review.Request) (review.Answer, error) {
+	return j.dispatcher.Review(ctx, r) //nolint:wrapcheck // it has all words
 }
 
 // Review is Judge in the form of the service of a running mesh.
-func (m *Mesh) Review(ctx context.Context, r *admissionv1.ReviewRequest, f *Facts) (*admissionv1.ReviewResponse, error) {
-	answer, err := m.Judge(ctx, &review.Request{
+func (j *Judge) Review(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
+	answer, err := j.Judge(ctx, &review.Request{
 		Stage: r.GetStage(), Entry: match.ParseEntry(r.GetEntry()), Admission: r.GetRequest(), Explain: r.GetExplain(), AwaitShadows: r.GetAwaitShadows(),
-	}, f)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +110,9 @@ func (m *Mesh) Review(ctx context.Context, r *admissionv1.ReviewRequest, f *Fact
 		Outcome: string(answer.Outcome()),
 	}, nil
 }
+
+// Close waits for what reviews have left behind.
+func (j *Judge) Close(ctx context.Context) { j.dispatcher.Close(ctx) }
 
 // Default returns an object with the defaults that its API server fills in before admission: by its built-in kind, or by the CustomResourceDefinition in the
 // document of the cluster. An object of another kind is returned as it is.

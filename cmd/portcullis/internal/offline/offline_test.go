@@ -128,6 +128,16 @@ func mesh(t *testing.T) *offline.Mesh {
 	return m
 }
 
+func with(t *testing.T, m *offline.Mesh, f *offline.Facts) *offline.Judge {
+	t.Helper()
+	j, err := m.With(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close(context.WithoutCancel(t.Context())) })
+	return j
+}
+
 func asJSON(t *testing.T, text string) []byte {
 	t.Helper()
 	if text == "" {
@@ -187,7 +197,7 @@ func TestReviewsAreJudgedByFilesAndFacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := m.Judge(t.Context(), &review.Request{Stage: admissionv1.Stage_STAGE_ADMIT, Admission: request}, of.facts)
+			answer, err := with(t, m, of.facts).Judge(t.Context(), &review.Request{Stage: admissionv1.Stage_STAGE_ADMIT, Admission: request})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +216,7 @@ func TestCustomResourcesHaveTheirDefaultsAndAreMutated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := m.Judge(t.Context(), &review.Request{Stage: admissionv1.Stage_STAGE_ADMIT, Admission: request}, nil)
+	answer, err := with(t, m, nil).Judge(t.Context(), &review.Request{Stage: admissionv1.Stage_STAGE_ADMIT, Admission: request})
 	if err != nil || !answer.Response.GetAllowed() || !strings.Contains(string(answer.Object), `"labels":{"size":"small"}`) {
 		t.Errorf("%v, %v, %s", err, answer.Response, answer.Object)
 	}
@@ -218,7 +228,7 @@ func TestTheServiceOfAMeshHasTheSameAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := m.Review(t.Context(), &admissionv1.ReviewRequest{Stage: admissionv1.Stage_STAGE_VALIDATE, Request: request, Explain: true}, nil)
+	answer, err := with(t, m, nil).Review(t.Context(), &admissionv1.ReviewRequest{Stage: admissionv1.Stage_STAGE_VALIDATE, Request: request, Explain: true})
 	if err != nil || answer.GetResponse().GetAllowed() || answer.GetOutcome() != "denied" || len(answer.GetOutcomes()) == 0 {
 		t.Errorf("%v, %v", err, answer)
 	}

@@ -55,9 +55,9 @@ func (c *command) load(cmd *cobra.Command) error {
 }
 
 // judge returns the judge of documents, and a function that ends it.
-func (c *command) judge(in *input) (judge, func(), error) {
+func (c *command) judge(ctx context.Context, in *input) (judge, func(), error) {
 	if len(c.configs) > 0 {
-		return c.offline(in), func() {}, nil
+		return c.offline(ctx, in)
 	}
 	conn, err := c.mesh.Dial(connect.MaxAnswerBytes)
 	if err != nil {
@@ -74,23 +74,27 @@ func (c *command) judge(in *input) (judge, func(), error) {
 }
 
 // offline is the judge by configuration files. The cluster has the Namespaces among the documents.
-func (c *command) offline(in *input) judge {
-	var namespaces []*unstructured.Unstructured
+func (c *command) offline(ctx context.Context, in *input) (judge, func(), error) {
+	facts := &offline.Facts{Namespaces: map[string]map[string]string{}}
 	for i := range in.documents {
 		o := &unstructured.Unstructured{}
 		d := &in.documents[i]
+		facts.Namespaces[d.request.GetNamespace()] = c.namespaceLabels
 		if d.err == nil && d.request.GetKind().GetKind() == "Namespace" && o.UnmarshalJSON(d.request.GetObject().GetRaw()) == nil {
-			namespaces = append(namespaces, o)
+			facts.Objects = append(facts.Objects, o)
 		}
 	}
+	by, err := c.by.mesh.With(facts)
+	if err != nil {
+		return nil, nil, err
+	}
 	return func(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
-		facts := &offline.Facts{Objects: namespaces, Namespaces: map[string]map[string]string{r.GetRequest().GetNamespace(): c.namespaceLabels}}
-		answer, err := c.by.mesh.Review(ctx, r, facts)
+		answer, err := by.Review(ctx, r)
 		if err != nil && ctx.Err() == nil {
 			return nil, refusedError{err.Error()}
 		}
 		return answer, err
-	}
+	}, func() { by.Close(ctx) }, nil
 }
 
 // advise turns the error of a call without an answer into advice.

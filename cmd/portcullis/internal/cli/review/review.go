@@ -142,7 +142,7 @@ func (c *command) run(cmd *cobra.Command) (err error) {
 	if d := &in.documents[0]; alone && d.err != nil {
 		return fmt.Errorf("%s: %w", d.place(""), d.err)
 	}
-	judge, end, err := c.judge(in)
+	judge, end, err := c.judge(cmd.Context(), in)
 	if err != nil {
 		return err
 	}
