@@ -371,7 +371,7 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 		if values[i] = value; failure != nil {
 			errs = append(errs, failure)
 		}
-		of.has(value, failure, "matchConditions", i)
+		of.has(a, &p.conditions[i], value, failure, place{"matchConditions", i})
 	}
 	for _, value := range values {
 		if value == types.False {

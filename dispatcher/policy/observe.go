@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -24,6 +25,10 @@ type Observation struct {
 	Field string
 	// Event is the event.
 	Event Event
+	// Expression is the text of a matchCondition or a validation.
+	Expression string
+
+	activation *activation // of Expression
 }
 
 // Event is the kind of an [Observation].
@@ -74,20 +79,35 @@ func (o observed) policyIs(e Event) {
 // is tells of an event of an expression.
 func (o observed) is(e Event, list string, i int) {
 	if o.observer != nil {
-		o.observer.Observe(Observation{Policy: o.policy, Event: e, Field: fmt.Sprintf(".%s[%d]", list, i)})
+		o.observer.Observe(Observation{Policy: o.policy, Event: e, Field: place{list, i}.String()})
 	}
 }
 
+// place is an expression in a list of the spec of a policy.
+type place struct {
+	list string
+	i    int
+}
+
+func (p place) String() string { return fmt.Sprintf(".%s[%d]", p.list, p.i) }
+
 // has tells of the value of an expression.
-func (o observed) has(value ref.Val, failure error, list string, i int) {
+func (o observed) has(a *activation, x *cel.CompilationResult, value ref.Val, failure error, at place) {
+	if o.observer == nil {
+		return
+	}
+	of := Observation{Policy: o.policy, Field: at.String(), Expression: x.ExpressionAccessor.GetExpression(), activation: a}
 	switch {
 	case failure != nil:
-		o.is(Failed, list, i)
+		of.Event = Failed
 	case value == types.True:
-		o.is(True, list, i)
+		of.Event = True
 	case value == types.False:
-		o.is(False, list, i)
+		of.Event = False
+	default:
+		return
 	}
+	o.observer.Observe(of)
 }
 
 // mutation tells of the effect of a mutation.

@@ -111,7 +111,7 @@ func (j *Judge) Review(ctx context.Context, r *admissionv1.ReviewRequest) (*admi
 	}, nil
 }
 
-// Close waits for what reviews have left behind.
+// Close waits for shadow calls.
 func (j *Judge) Close(ctx context.Context) { j.dispatcher.Close(ctx) }
 
 // Default returns an object with the defaults that its API server fills in before admission: by its built-in kind, or by the CustomResourceDefinition in the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
@@ -87,6 +88,13 @@ func (c *command) offline(ctx context.Context, in *input) (judge, func(), error)
 	by, err := c.by.mesh.With(facts)
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.explain {
+		explainer, err := policy.NewExplainer()
+		if err != nil {
+			return nil, nil, err
+		}
+		c.explanations = &explanations{explainer: explainer}
 	}
 	return func(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		answer, err := by.Review(ctx, r)

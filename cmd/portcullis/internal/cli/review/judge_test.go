@@ -152,3 +152,22 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 	clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--enforce").Fails(t, "--enforce is for --config")
 	clitest.Execute(t, NewCommand(), strings.NewReader(shop), "-f", "-", "--namespace-labels", "a=b").Fails(t, "--namespace-labels is for --config")
 }
+
+// TestAnExplanationHasTheValuesOfExpressions also of a policy in shadow, with the names that a Policy has for variables.
+func TestAnExplanationHasTheValuesOfExpressions(t *testing.T) {
+	flags := []string{"--config", clitest.Write(t, "policies.yaml", policies), "-f", "-", "--explain"}
+	r := clitest.Execute(t, NewCommand(), strings.NewReader(shop), flags...)
+	for _, want := range []string{
+		"  Policy/label-team: validations[0] is false:\n    \"team\" in labels = false\n      labels = {\"app\":\"web\"}\n",
+		"  Policy/no-latest-images: validations[0] is false:\n    images.all(image, image.tag != \"latest\") = false\n",
+		"      image.tag != \"latest\" = false\n        image.tag = \"latest\"\n",
+	} {
+		if strings.Count(r.Out, want) != 1 {
+			t.Errorf("not once %q in:\n%s", want, r.Out)
+		}
+	}
+	r = clitest.Execute(t, NewCommand(), strings.NewReader(shop), append(flags, "-o", "json")...)
+	if want := `"text": "\"team\" in labels",`; strings.Count(r.Out, want) != 1 {
+		t.Errorf("not once %q in:\n%s", want, r.Out)
+	}
+}

@@ -79,6 +79,8 @@ type stageReport struct {
 	Patch            json.RawMessage   `json:"patch,omitempty"`
 	Revision         string            `json:"revision"`
 	Hooks            []hookReport      `json:"hooks"`
+	// Expressions are the expressions of policies of files that are false or failed, with --explain.
+	Expressions []expressionReport `json:"expressions,omitempty"`
 	// Idempotency is there for mutating hooks that let the request pass, with --explain.
 	Idempotency *idempotencyReport `json:"idempotency,omitempty"`
 }
@@ -235,6 +237,11 @@ func (s *stageReport) write(w io.Writer) error {
 	}
 	if err := s.writeHooks(w); err != nil {
 		return err
+	}
+	for i := range s.Expressions {
+		if err := s.Expressions[i].write(w); err != nil {
+			return err
+		}
 	}
 	return s.Idempotency.write(w)
 }
