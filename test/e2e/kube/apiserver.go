@@ -54,6 +54,7 @@ func (c *Cluster) apiServerArgs(port int, etcdURL string, opts Options) ([]strin
 		"--endpoint-reconciler-type=none", // a loopback address may not be an endpoint
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC",
+		"--allow-privileged", // as installers have it
 	}
 	for _, prepare := range []func(Options) ([]string, error){
 		c.certificateArgs, c.serviceAccountArgs, c.admissionArgs, c.auditArgs, c.tracingArgs,

@@ -135,7 +135,7 @@ func decodeReview(raw []byte) (*admissionv1.AdmissionRequest, error) {
 		if err := json.Unmarshal(raw, &review.Request); err != nil {
 			return nil, err
 		}
-		review.APIVersion, review.Kind = "admission.k8s.io/v1", json.RawMessage(`"AdmissionReview"`)
+		review.APIVersion, review.Kind = reviewVersion, json.RawMessage(`"AdmissionReview"`)
 	}
 	if review.Request["uid"] == nil {
 		review.Request["uid"] = json.RawMessage(`"` + uuid.NewString() + `"`)

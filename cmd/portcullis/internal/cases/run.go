@@ -2,12 +2,15 @@ package cases
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -17,6 +20,8 @@ import (
 type Runner struct {
 	// Only selects cases by their names; nil selects all.
 	Only *regexp.Regexp
+	// Reviews has results tell their reviews.
+	Reviews bool
 
 	loaded   map[string]*policies
 	coverage coverage
@@ -29,10 +34,14 @@ type Result struct {
 	Line int
 	// Name is the name of the case.
 	Name string
+	// Verdict is the verdict of the policies; empty with Err.
+	Verdict Verdict
 	// Failures are the differences from the expected verdict, each of one line or more. None means that the case has passed.
 	Failures []string
 	// Err is the reason why the case could not be judged: an error in its fields.
 	Err error
+	// Review is the AdmissionReview with the request of the case and the answer to it; nil without [Runner.Reviews].
+	Review json.RawMessage
 	// Took is the time of the case.
 	Took time.Duration
 }
@@ -49,7 +58,7 @@ func (r *Runner) Run(ctx context.Context, s *Suite) (results []Result, err error
 		}
 		begun := time.Now()
 		one := Result{File: s.File, Line: c.line, Name: c.Name}
-		if one.Failures, err = r.judge(ctx, s, p, c); err != nil {
+		if err = r.judge(ctx, s, p, c, &one); err != nil {
 			one.Err = &FaultError{s.File, c.line, err.Error()}
 		}
 		one.Took = time.Since(begun)
@@ -83,32 +92,39 @@ func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
 	return p, nil
 }
 
-// judge judges a case, and returns the differences from its expectations.
-func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case) ([]string, error) {
+// judge judges a case, and writes the differences from its expectations into the result.
+func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one *Result) error {
 	m, err := p.mesh(c.Policy)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request, err := s.request(ctx, m, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	facts, err := s.facts(c, request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	o := &outcome{request: request, seen: observer{states: map[string]*state{}, coverage: &r.coverage, policies: p}}
 	stage := admissionv1.Stage_STAGE_ADMIT
 	judge, err := m.With(facts)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer judge.Close(ctx)
 	o.answer, err = judge.Judge(policy.WithObserver(ctx, &o.seen), &review.Request{Stage: stage, Admission: request, Explain: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return o.differences(ctx, s, m, c)
+	one.Verdict = o.verdict()
+	if r.Reviews {
+		if one.Review, err = o.review(); err != nil {
+			return err
+		}
+	}
+	one.Failures, err = o.differences(ctx, s, m, c)
+	return err
 }
 
 // outcome is the answer to a case.
@@ -117,6 +133,29 @@ type outcome struct {
 	answer  review.Answer
 	seen    observer
 }
+
+// review is the AdmissionReview with the request and the answer.
+func (o *outcome) review() (json.RawMessage, error) {
+	asked, err := conversion.EncodeSharedReview(&admissionv1.ReviewRequest{Request: o.request})
+	if err != nil {
+		return nil, err
+	}
+	answered, err := conversion.EncodeReview(nil, &admissionv1.ReviewResponse{Response: o.answer.Response, ApiVersion: reviewVersion})
+	if err != nil {
+		return nil, err
+	}
+	head, tail := asked.Pieces(o.request.GetUid())
+	review := map[string]json.RawMessage{}
+	for _, half := range [][]byte{slices.Concat(head, slices.Concat(tail...)), answered} {
+		if err := json.Unmarshal(half, &review); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(review)
+}
+
+// reviewVersion is the version of reviews that results tell.
+const reviewVersion = "admission.k8s.io/v1"
 
 // verdict is the effect of the policies.
 func (o *outcome) verdict() Verdict {

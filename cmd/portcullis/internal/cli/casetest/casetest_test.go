@@ -1,12 +1,15 @@
 package casetest_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/casetest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
@@ -55,6 +58,34 @@ func TestCasesAreSelectedByName(t *testing.T) {
 	}
 	test(t, "testdata/failing", "--run", "nothing").Fails(t, "--run nothing: no case has such a name")
 	test(t, "testdata/failing", "--run", "(").Fails(t, "--run: error parsing regexp")
+}
+
+// TestReviewsOfCasesCanBeSentOn reads the reviews in JSON as Kubernetes does.
+func TestReviewsOfCasesCanBeSentOn(t *testing.T) {
+	var report struct {
+		Files []struct {
+			Cases []struct {
+				Review json.RawMessage `json:"review"`
+			} `json:"cases"`
+		} `json:"files"`
+	}
+	if err := json.Unmarshal([]byte(test(t, "../../../../../policies/no-latest-tag", "-v", "-o", "json").Out), &report); err != nil {
+		t.Fatal(err)
+	}
+	var r admissionv1.AdmissionReview
+	if err := json.Unmarshal(report.Files[0].Cases[2].Review, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Kind != "AdmissionReview" || r.Request.Operation != admissionv1.Create || r.Request.Namespace != "shop" || r.Request.UID != r.Response.UID {
+		t.Errorf("%+v", r)
+	}
+	const want = "Policy 'no-latest-tag' denied request: give a tag other than latest to nginx:latest"
+	if r.Response.Allowed || r.Response.Result.Message != want {
+		t.Errorf("allowed %t, %q, want %q", r.Response.Allowed, r.Response.Result.Message, want)
+	}
+	if out := test(t, "../../../../../policies/no-latest-tag", "-o", "json").Out; strings.Contains(out, `"review"`) {
+		t.Errorf("reviews without --verbose: %s", out)
+	}
 }
 
 func TestTooLittleCoverageFails(t *testing.T) {

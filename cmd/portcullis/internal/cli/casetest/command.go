@@ -58,7 +58,7 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.only, "run", "", "run the cases alone whose name has a match of this regular expression")
-	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too")
+	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too; with -o json also the review of each case, with its answer")
 	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
 	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
 	f.BoolVar(&c.watch, "watch", false, "run the cases again when a file has changed, until it is interrupted")
@@ -93,7 +93,7 @@ func (c *command) check() (only *regexp.Regexp, err error) {
 
 // run runs all cases once.
 func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, out io.Writer) error {
-	r, err := runAll(ctx, dirs, only)
+	r, err := runAll(ctx, dirs, &cases.Runner{Only: only, Reviews: c.verbose && c.output == printer.JSON})
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, o
 }
 
 // runAll runs the cases of directories.
-func runAll(ctx context.Context, dirs []string, only *regexp.Regexp) (*report, error) {
+func runAll(ctx context.Context, dirs []string, runner *cases.Runner) (*report, error) {
 	files, err := cases.Find(dirs...)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the directory
@@ -123,7 +123,7 @@ func runAll(ctx context.Context, dirs []string, only *regexp.Regexp) (*report, e
 	if len(files) == 0 {
 		return nil, fmt.Errorf("there is no case file: write one beside the policies, with the name cases.yaml or NAME.cases.yaml (docs/policy-tests.md)")
 	}
-	r, runner := &report{Files: []*fileReport{}}, &cases.Runner{Only: only}
+	r := &report{Files: []*fileReport{}}
 	for _, file := range files {
 		suite, err := cases.Read(file)
 		var results []cases.Result
@@ -137,7 +137,7 @@ func runAll(ctx context.Context, dirs []string, only *regexp.Regexp) (*report, e
 		r.add(file, results)
 	}
 	if r.Passed+r.Failed == 0 && len(r.errs) == 0 {
-		return nil, fmt.Errorf("--run %s: no case has such a name", only)
+		return nil, fmt.Errorf("--run %s: no case has such a name", runner.Only)
 	}
 	r.Coverage = newCoverage(runner.Coverage())
 	return r, nil

@@ -1,6 +1,7 @@
 package casetest
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -34,11 +35,15 @@ type fileReport struct {
 
 // caseReport is the result of a case.
 type caseReport struct {
-	Name     string   `json:"name"`
-	Line     int      `json:"line"`
-	Passed   bool     `json:"passed"`
-	Failures []string `json:"failures,omitempty"`
-	took     time.Duration
+	Name   string `json:"name"`
+	Line   int    `json:"line"`
+	Passed bool   `json:"passed"`
+	// Verdict is the verdict of the policies.
+	Verdict  cases.Verdict `json:"verdict"`
+	Failures []string      `json:"failures,omitempty"`
+	// Review is the AdmissionReview with request and response; absent without --verbose.
+	Review json.RawMessage `json:"review,omitempty"`
+	took   time.Duration
 }
 
 // coverage is the coverage with its part in percent.
@@ -60,7 +65,7 @@ func (r *report) add(file string, results []cases.Result) {
 			continue
 		}
 		passed := len(one.Failures) == 0
-		f.Cases = append(f.Cases, &caseReport{one.Name, one.Line, passed, one.Failures, one.Took})
+		f.Cases = append(f.Cases, &caseReport{one.Name, one.Line, passed, one.Verdict, one.Failures, one.Review, one.Took})
 		f.took += one.Took
 		if passed {
 			r.Passed++
