@@ -206,14 +206,31 @@ func (in *input) request(resource schema.GroupVersionResource) (any, error) {
 	return made, nil
 }
 
+// budget bounds the cost of expressions.
+type budget struct {
+	limit, left int64
+	observed    observed
+}
+
+// budget is a budget of which nothing is spent.
+func (o observed) budget(limit int64) budget { return budget{limit, limit, o} }
+
+// tell tells of the cost of an expression. more is the cost since the last time that left has changed.
+func (b *budget) tell(cost, more int64) {
+	if o := b.observed; o.observer != nil {
+		o.observer.Observe(Observation{Policy: o.policy, Event: Spent, Cost: cost, Total: b.limit - b.left + more, Budget: b.limit})
+	}
+}
+
 // activation has the variables of one evaluation: of matchConditions, validations, messages or audit annotations.
 type activation struct {
 	*input
 
+	budget
+
 	requestValue any
 	variables    any
 	spent        int64 // on variables, by the expression that is being evaluated
-	remaining    int64 // of the budget
 	authorizes   bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 
 	evaluation  context.Context //nolint:containedctx // bounds one evaluation
@@ -238,12 +255,12 @@ func (a *activation) interrupt() bool {
 }
 
 // activate begins an evaluation.
-func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, budget int64, authorizes bool) (*activation, error) {
+func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, b budget, authorizes bool) (*activation, error) {
 	request, err := in.request(resource)
 	if err != nil {
 		return nil, err
 	}
-	a := &activation{input: in, requestValue: request, remaining: budget, authorizes: authorizes, evaluation: Evaluation(ctx)}
+	a := &activation{input: in, budget: b, requestValue: request, authorizes: authorizes, evaluation: Evaluation(ctx)}
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
@@ -264,7 +281,9 @@ func (p *compiled) lazyVariables(a *activation) *lazy.MapValue {
 			if details == nil || details.ActualCost() == nil {
 				return types.NewErr("unable to calculate cost of variable %q", name)
 			}
-			a.spent += int64(min(*details.ActualCost(), math.MaxInt64))
+			cost := int64(min(*details.ActualCost(), math.MaxInt64))
+			a.spent += cost
+			a.tell(cost, a.spent)
 			if err != nil {
 				return types.NewErr("composited variable %q fails to evaluate: %v", name, err)
 			}
@@ -339,7 +358,9 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 			Cause:  apiservercel.ErrOutOfBudget,
 		}
 	}
-	if err := a.spend(ctx, int64(min(*cost, math.MaxInt64))); err != nil {
+	units := int64(min(*cost, math.MaxInt64))
+	a.tell(units, units)
+	if err := a.spend(ctx, units); err != nil {
 		return nil, nil, err
 	}
 	if failed != nil {
@@ -358,7 +379,7 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 	}
 	withoutNamespace := *in
 	withoutNamespace.namespace = nil
-	a, err := p.activate(ctx, &withoutNamespace, in.versioned.GetResource(), celconfig.RuntimeCELCostBudgetMatchConditions, true)
+	a, err := p.activate(ctx, &withoutNamespace, in.versioned.GetResource(), of.budget(celconfig.RuntimeCELCostBudgetMatchConditions), true)
 	if err != nil {
 		return false, err
 	}
@@ -385,12 +406,12 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 }
 
 func (a *activation) spend(ctx context.Context, cost int64) error {
-	if cost > a.remaining {
+	if cost > a.left {
 		return &apiservercel.Error{
 			Type: apiservercel.ErrorTypeInvalid, Detail: "validation failed due to running out of cost budget, no further validation rules will be run",
 			Cause: apiservercel.ErrOutOfBudget,
 		}
 	}
-	a.remaining -= cost
+	a.left -= cost
 	return Spend(ctx, cost)
 }

@@ -136,7 +136,8 @@ func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
-	observe(ctx, m).policyIs(Begun)
+	ended := observe(ctx, m).judging()
+	defer ended()
 	if unmatched != nil {
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
 		return t.response(ctx)
@@ -268,7 +269,7 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invo
 			return nil
 		}
 		patches := len(t.patches)
-		err := t.mutate(ctx, &t.mutations[i])
+		err := t.mutate(ctx, of, &t.mutations[i])
 		of.mutation(err, len(t.patches) > patches, i)
 		var unreadable *unreadableError
 		switch {
@@ -282,11 +283,11 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invo
 }
 
 // mutate evaluates one mutation and makes its result the object, with the defaults of its kind.
-func (t *mutating) mutate(ctx context.Context, m *mutation) error {
+func (t *mutating) mutate(ctx context.Context, of observed, m *mutation) error {
 	if m.Error != nil {
 		return m.Error
 	}
-	a, err := t.activate(ctx, t.in, t.in.seen, celconfig.RuntimeCELCostBudget, true)
+	a, err := t.activate(ctx, t.in, t.in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ type Observation struct {
 	Event Event
 	// Expression is the text of a matchCondition or a validation.
 	Expression string
+	// Cost are the units of CEL of one evaluation of an expression, Total are the units of all evaluations that share its budget, so far, and Budget
+	// bounds them. They are set if Event is Spent.
+	Cost, Total, Budget int64
 
 	activation *activation // of Expression
 }
@@ -48,6 +51,10 @@ const (
 	// Changed and Unchanged are effects of a mutation on the object.
 	Changed
 	Unchanged
+	// Spent: an expression was evaluated, which may be a variable or a message too. The Field is empty.
+	Spent
+	// Ended: the policy has judged.
+	Ended
 )
 
 // WithObserver returns a context for a review whose policies are observed.
@@ -74,6 +81,12 @@ func (o observed) policyIs(e Event) {
 	if o.observer != nil {
 		o.observer.Observe(Observation{Policy: o.policy, Event: e})
 	}
+}
+
+// judging tells of the begin of the judgement of a policy, and returns a function for its end.
+func (o observed) judging() func() {
+	o.policyIs(Begun)
+	return func() { o.policyIs(Ended) }
 }
 
 // is tells of an event of an expression.

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -13,11 +14,24 @@ import (
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
-// recorder is an observer that keeps the events.
-type recorder struct{ events []string }
+// recorder is an observer that keeps the events, and the costs. It is the meter of its review too.
+type recorder struct {
+	events  []string
+	costs   [][3]int64
+	metered int64
+}
 
 func (r *recorder) Observe(o policy.Observation) {
-	r.events = append(r.events, fmt.Sprint(o.Policy.ID(), o.Field, " ", o.Event))
+	if o.Event != policy.Spent {
+		r.events = append(r.events, fmt.Sprint(o.Policy.ID(), o.Field, " ", o.Event))
+		return
+	}
+	r.costs = append(r.costs, [3]int64{o.Cost, o.Total, o.Budget})
+}
+
+func (r *recorder) Spend(_ context.Context, units int64) error {
+	r.metered += units
+	return nil
 }
 
 func TestAnObserverIsToldOfEachValue(t *testing.T) {
@@ -50,32 +64,68 @@ func TestAnObserverIsToldOfEachValue(t *testing.T) {
 		"validations": {validating(condition("true")), []string{
 			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 2", "ValidatingAdmissionPolicy/p 1",
 			"ValidatingAdmissionPolicy/p.validations[0] 2", "ValidatingAdmissionPolicy/p.validations[1] 3", "ValidatingAdmissionPolicy/p.validations[2] 4",
+			"ValidatingAdmissionPolicy/p 8",
 		}},
 		"a condition that is false": {validating(condition("false")), []string{
-			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 3",
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 3", "ValidatingAdmissionPolicy/p 8",
 		}},
 		"a condition that fails": {validating(condition("object.nothing")), []string{
-			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 4",
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 4", "ValidatingAdmissionPolicy/p 8",
 		}},
 		"mutations": {l.compile.CompileMutating(mutating).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{{}}), []string{
 			"MutatingAdmissionPolicy/m 0", "MutatingAdmissionPolicy/m 1", "MutatingAdmissionPolicy/m.mutations[0] 5",
-			"MutatingAdmissionPolicy/m.mutations[1] 6", "MutatingAdmissionPolicy/m.mutations[2] 4",
+			"MutatingAdmissionPolicy/m.mutations[1] 6", "MutatingAdmissionPolicy/m.mutations[2] 4", "MutatingAdmissionPolicy/m 8",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := &admissionv1.AdmissionRequest{
-				Operation: "CREATE", Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
-				Object: written(map[string]any{"metadata": map[string]any{"name": "x"}}, endpoints()[0]),
-			}
-			r := &recorder{}
-			ctx := policy.WithReview(policy.WithObserver(t.Context(), r), nil)
-			if _, err := of.policy.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(of.want, r.events); diff != "" {
+			if diff := cmp.Diff(of.want, observed(t, l, of.policy).events); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// observed judges a Pod.
+func observed(t *testing.T, l *laboratory, p match.Policy) *recorder {
+	t.Helper()
+	request := &admissionv1.AdmissionRequest{
+		Operation: "CREATE", Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
+		Object: written(map[string]any{"metadata": map[string]any{"name": "x"}}, endpoints()[0]),
+	}
+	r := &recorder{}
+	ctx := policy.WithReview(policy.WithObserver(t.Context(), r), r)
+	if _, err := p.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAnObserverIsToldOfTheCosts: of conditions, of a variable that two validations read, of messages in the budget of validations, and of annotations.
+func TestAnObserverIsToldOfTheCosts(t *testing.T) {
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"*"}, []string{"*"}, []string{"*/*"}, "*")},
+	}
+	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "object.kind == 'Pod'"}}
+	p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "name", Expression: "object.metadata.name"}}
+	p.Spec.Validations = []admissionregistrationv1.Validation{
+		{Expression: "variables.name == 'x'"}, {Expression: "variables.name != 'x'", MessageExpression: "object.metadata.name"},
+	}
+	p.Spec.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "object.metadata.name"}}
+	l := newLaboratory(t)
+	r := observed(t, l, l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}}))
+	const conditions, policy = 2_500_000, 10_000_000
+	if diff := cmp.Diff([][3]int64{
+		{3, 3, conditions}, {3, 3, policy}, {3, 6, policy}, {3, 9, policy}, {3, 12, policy}, {3, 3, policy},
+	}, r.costs); diff != "" {
+		t.Error(diff)
+	}
+	sum := int64(0)
+	for _, c := range r.costs {
+		sum += c[0]
+	}
+	if sum != r.metered {
+		t.Errorf("observed %d units, metered %d", sum, r.metered)
 	}
 }

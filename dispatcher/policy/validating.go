@@ -128,7 +128,8 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
 	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
-	observe(ctx, v).policyIs(Begun)
+	ended := observe(ctx, v).judging()
+	defer ended()
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)
@@ -218,7 +219,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	} else if !matches {
 		return &decisions{}
 	}
-	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget, true)
+	a, err := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
 	if err != nil {
 		return failed(err)
 	}
@@ -236,7 +237,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 		}
 	}
 	if slices.ContainsFunc(out.validations, func(d decision) bool { return d.denied }) {
-		v.explain(ctx, in, a.remaining, out.validations)
+		v.explain(ctx, in, a.budget, out.validations)
 	}
 	v.annotate(ctx, in, out, of)
 	return out
@@ -244,8 +245,8 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 
 // explain sets the messages and reasons of denials. All validations fail if the messageExpressions spend the budget. kube-apiserver evaluates the
 // messageExpressions of validations that hold or have failed, too (docs/deviations.md).
-func (v *Validating) explain(ctx context.Context, in *input, budget int64, all []decision) {
-	a, err := v.activate(ctx, in, in.seen, budget, false)
+func (v *Validating) explain(ctx context.Context, in *input, left budget, all []decision) {
+	a, err := v.activate(ctx, in, in.seen, left, false)
 	if err != nil {
 		fail(all, err.Error())
 		return
@@ -303,7 +304,7 @@ func (v *Validating) annotate(ctx context.Context, in *input, out *decisions, of
 	if len(v.annotations) == 0 {
 		return
 	}
-	a, err := v.activate(ctx, in, in.seen, celconfig.RuntimeCELCostBudget, false)
+	a, err := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), false)
 	for i := range v.annotations {
 		if err != nil {
 			*out = *failed(err)
