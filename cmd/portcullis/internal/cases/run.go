@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
@@ -92,29 +93,45 @@ func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
 	return p, nil
 }
 
-// judge judges a case, and writes the differences from its expectations into the result.
-func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one *Result) error {
+// prepared is a case that can be judged.
+type prepared struct {
+	mesh    *offline.Mesh
+	request *admissionv1.AdmissionRequest
+	judge   *offline.Judge // the caller closes it
+}
+
+// prepare makes the request of a case. The error is about its fields.
+func (s *Suite) prepare(ctx context.Context, p *policies, c *Case) (*prepared, error) {
 	m, err := p.mesh(c.Policy)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request, err := s.request(ctx, m, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	facts, err := s.facts(c, request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o := &outcome{request: request, seen: observer{states: map[string]*state{}, coverage: &r.coverage, policies: p}}
-	stage := admissionv1.Stage_STAGE_ADMIT
 	judge, err := m.With(facts)
+	return &prepared{m, request, judge}, err
+}
+
+// ask is the answer of a judge to a request, after all stages.
+func ask(ctx context.Context, judge *offline.Judge, request *admissionv1.AdmissionRequest, o policy.Observer) (review.Answer, error) {
+	return judge.Judge(policy.WithObserver(ctx, o), &review.Request{Stage: admissionv1.Stage_STAGE_ADMIT, Admission: request, Explain: true})
+}
+
+// judge judges a case, and writes the differences from its expectations into the result.
+func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one *Result) error {
+	ready, err := s.prepare(ctx, p, c)
 	if err != nil {
 		return err
 	}
-	defer judge.Close(ctx)
-	o.answer, err = judge.Judge(policy.WithObserver(ctx, &o.seen), &review.Request{Stage: stage, Admission: request, Explain: true})
-	if err != nil {
+	defer ready.judge.Close(ctx)
+	o := &outcome{request: ready.request, seen: observer{states: map[string]*state{}, coverage: &r.coverage, policies: p}}
+	if o.answer, err = ask(ctx, ready.judge, ready.request, &o.seen); err != nil {
 		return err
 	}
 	one.Verdict = o.verdict()
@@ -123,7 +140,7 @@ func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one 
 			return err
 		}
 	}
-	one.Failures, err = o.differences(ctx, s, m, c)
+	one.Failures, err = o.differences(ctx, s, ready.mesh, c)
 	return err
 }
 
@@ -249,7 +266,7 @@ func (o *observer) Observe(of policy.Observation) {
 		s.isFalse = s.isFalse || !isCondition
 	case policy.Failed:
 		s.failed = true
-	case policy.True, policy.Changed, policy.Unchanged:
+	case policy.True, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
 	}
 	o.coverage.observe(o.policies, id, of)
 }
