@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/host"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/policy"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/replay"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/serve"
@@ -59,7 +60,8 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	return cli.Group(root,
-		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(), review.NewCommand(), casetest.NewCommand(), bench.NewCommand(),
+		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(),
+		review.NewCommand(), casetest.NewCommand(), bench.NewCommand(), replay.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(), policy.NewCommand(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),

@@ -227,7 +227,7 @@ func libraryEdges() []archtest.Edges {
 			Except: []string{
 				"./conversion/builtin", "./internal/config/apiserver", "./internal/oracle",
 				"./cmd/portcullis/internal/serve", "./cmd/portcullis/internal/kubekinds", "./cmd/portcullis/internal/offline",
-				"./cmd/portcullis/internal/cases", cli + "/casetest", cli + "/bench",
+				"./cmd/portcullis/internal/cases", "./cmd/portcullis/internal/replay", cli + "/casetest", cli + "/bench", cli + "/replay",
 				cli + "/config", cli + "/policy", cli + "/cluster", cli + "/review", "./cmd/portcullis",
 			},
 			Deny:     []string{"k8s.io/kubernetes/..."},

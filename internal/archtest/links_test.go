@@ -23,9 +23,11 @@ func kubernetesTests() []string {
 		"cmd/portcullis/internal/cli/config",   // a part of the program
 		"cmd/portcullis/internal/cli/connect",  // the command review
 		"cmd/portcullis/internal/cli/policy",   // a part of the program
+		"cmd/portcullis/internal/cli/replay",   // a part of the program
 		"cmd/portcullis/internal/cli/review",   // a part of the program
 		"cmd/portcullis/internal/kubekinds",    // conversion/builtin
 		"cmd/portcullis/internal/offline",      // a part of the program
+		"cmd/portcullis/internal/replay",       // a part of the program
 		"cmd/portcullis/internal/serve",        // a part of the program
 		"conversion/builtin",                   // itself
 		"dispatcher",                           // internal/oracle and conversion/builtin

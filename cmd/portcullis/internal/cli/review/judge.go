@@ -12,7 +12,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
-	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
@@ -90,11 +89,9 @@ func (c *command) offline(ctx context.Context, in *input) (judge, func(), error)
 		return nil, nil, err
 	}
 	if c.explain {
-		explainer, err := policy.NewExplainer()
-		if err != nil {
+		if c.explanations, err = offline.NewExplanations(); err != nil {
 			return nil, nil, err
 		}
-		c.explanations = &explanations{explainer: explainer}
 	}
 	return func(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		answer, err := by.Review(ctx, r)

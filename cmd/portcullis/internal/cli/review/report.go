@@ -14,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -80,7 +81,7 @@ type stageReport struct {
 	Revision         string            `json:"revision"`
 	Hooks            []hookReport      `json:"hooks"`
 	// Expressions are the expressions of policies of files that are false or failed, with --explain.
-	Expressions []expressionReport `json:"expressions,omitempty"`
+	Expressions []offline.Expression `json:"expressions,omitempty"`
 	// Idempotency is there for mutating hooks that let the request pass, with --explain.
 	Idempotency *idempotencyReport `json:"idempotency,omitempty"`
 }
@@ -239,8 +240,8 @@ func (s *stageReport) write(w io.Writer) error {
 		return err
 	}
 	for i := range s.Expressions {
-		if err := s.Expressions[i].write(w); err != nil {
-			return err
+		for _, line := range s.Expressions[i].Lines() {
+			fmt.Fprintf(w, "  %s\n", printer.Text(line))
 		}
 	}
 	return s.Idempotency.write(w)

@@ -34,7 +34,7 @@ type command struct {
 	enforce         bool
 	timeout         time.Duration
 	mesh            connect.MeshAddress
-	explanations    *explanations // of policies of files; nil without --explain
+	explanations    *offline.Explanations // of policies of files; nil without --explain
 	stage, output   string
 }
 
@@ -195,7 +195,7 @@ func (c *command) review(ctx context.Context, j judge, d *document, log *slog.Lo
 // stagesOf asks for each stage, and adds the answers to a report.
 func (c *command) stagesOf(ctx context.Context, j judge, request *admissionv1.AdmissionRequest, r *report) error {
 	for _, stage := range c.stages() {
-		answer, err := c.ask(c.explanations.observing(ctx), j, request, stage, c.explain)
+		answer, err := c.ask(c.explanations.Observing(ctx), j, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {
 			r.refuse(stage, refused.message)
 			break
@@ -204,7 +204,7 @@ func (c *command) stagesOf(ctx context.Context, j judge, request *admissionv1.Ad
 			return fmt.Errorf("%s: %w", stageWord(stage), err)
 		}
 		r.add(stage, answer, c.explain)
-		r.Stages[len(r.Stages)-1].Expressions = c.explanations.taken()
+		r.Stages[len(r.Stages)-1].Expressions = c.explanations.Take()
 		if !r.Allowed {
 			break
 		}
