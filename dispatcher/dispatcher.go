@@ -83,6 +83,8 @@ type Options struct {
 	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
 	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
+	// PolicyTime takes the place of FreePolicyTime in a dispatcher that no clusters share; 0 does not.
+	PolicyTime time.Duration
 }
 
 // Dispatcher judges reviews.

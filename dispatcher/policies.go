@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -59,7 +60,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 	defer func() { cancel() }()
 	brief := policy.WithEvaluation(s.policies, func() context.Context {
 		if free == nil {
-			free, cancel = context.WithTimeout(s.policies, FreePolicyTime) //nolint:fatcontext // it is made once
+			free, cancel = context.WithTimeout(s.policies, cmp.Or(p.dispatcher.options.PolicyTime, FreePolicyTime)) //nolint:fatcontext // it is made once
 		}
 		return free
 	})

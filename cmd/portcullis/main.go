@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/adapt"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/analyze"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/audit"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/bench"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/casetest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
@@ -61,7 +62,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	}
 	return cli.Group(root,
 		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(),
-		review.NewCommand(), casetest.NewCommand(), bench.NewCommand(), replay.NewCommand(),
+		review.NewCommand(), casetest.NewCommand(), bench.NewCommand(), replay.NewCommand(), audit.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(), policy.NewCommand(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),

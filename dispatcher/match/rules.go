@@ -86,6 +86,13 @@ func (c *Criteria) mayCover(r *request) bool {
 	})
 }
 
+// Covers reports whether a rule names the resource of a request, in its version, and its operation. Names, selectors and conditions are not looked at.
+func (c *Criteria) Covers(a *Attributes) bool {
+	return slices.ContainsFunc(c.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return mismatch(&rule, a.request, a.requested.Resource) == ""
+	})
+}
+
 func (c *Criteria) coversResource(r *request, resource schema.GroupVersionResource) bool {
 	for i := range c.rules {
 		if c.mismatch(i, r, resource) == "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -225,6 +226,18 @@ func (r *verdict) subject(binding string) string {
 		return fmt.Sprintf("ValidatingAdmissionPolicy '%s'", r.policy.Name)
 	}
 	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s'", r.policy.Name, binding)
+}
+
+// subjectOfMessage is the beginning of a denial or a warning.
+var subjectOfMessage = regexp.MustCompile(`^(?:Validation failed for )?(?:Policy|ValidatingAdmissionPolicy) '([^']*)'` +
+	`(?: with binding '[^']*')?(?: denied request)?: `)
+
+// CutSubject cuts the name of the policy off the beginning of a denial or a warning. Of another text it is empty.
+func CutSubject(message string) (name, rest string) {
+	if named := subjectOfMessage.FindStringSubmatch(message); named != nil {
+		return named[1], message[len(named[0]):]
+	}
+	return "", message
 }
 
 // codeOf is reasonToCode of kube-apiserver's validating plugin.

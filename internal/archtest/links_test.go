@@ -17,6 +17,7 @@ func kubernetesTests() []string {
 		"bridge/outbound",                      // internal/oracle
 		"cmd/portcullis",                       // the program
 		"cmd/portcullis/internal/cases",        // a part of the program
+		"cmd/portcullis/internal/cli/audit",    // a part of the program
 		"cmd/portcullis/internal/cli/bench",    // a part of the program
 		"cmd/portcullis/internal/cli/casetest", // a part of the program
 		"cmd/portcullis/internal/cli/cluster",  // a part of the program

@@ -71,6 +71,8 @@ type Options struct {
 	// Bridges returns the way to the API server of a cluster through its bridges; with nil, clusters with spec.bridge cannot be
 	// asked.
 	Bridges func(cluster string) http.RoundTripper
+	// Reach returns how the API server of a cluster is reached whose document does not tell; with nil, such clusters cannot be asked.
+	Reach func(cluster string) (*rest.Config, error)
 	// BridgedConversions returns the caller of the conversion webhook of a CustomResourceDefinition through the bridges of a cluster with
 	// spec.bridge; with nil such clusters use Conversions.
 	BridgedConversions func(cluster, definition string) custom.Caller
@@ -96,6 +98,7 @@ type Registry struct {
 	conversions func(cluster string) custom.Caller
 	bridged     func(cluster, definition string) custom.Caller
 	bridges     func(cluster string) http.RoundTripper
+	reach       func(cluster string) (*rest.Config, error)
 	reload      time.Duration // of kubeconfigs
 	age         time.Duration // of information about clusters
 	memory      *memory.Ledger
@@ -139,7 +142,7 @@ type resources interface {
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
-		reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
+		reach: opts.Reach, reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.keys = opts.CapabilityKeys; r.keys == nil {
@@ -182,7 +185,7 @@ func (r *Registry) register(c *kinds.Cluster, before *registered) *registered {
 	for _, id := range c.Spec.Identities {
 		e.identities[id] = true
 	}
-	if c.Spec.Kubeconfig != "" || c.Spec.Bridge != nil {
+	if c.Spec.Kubeconfig != "" || c.Spec.Bridge != nil || r.reach != nil {
 		e.remote = r.remote(c, c.Spec.Kubeconfig, true, before)
 		e.namespaces, e.resources, e.permissions = e.remote, e.remote, e.remote
 		return e
@@ -211,12 +214,21 @@ func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, befor
 	}
 }
 
-// loader returns the function that reads how a cluster is reached: by a kubeconfig or, with "", through its bridges.
+// loader returns the function that reads how a cluster is reached: by a kubeconfig or, with "", by Options.Reach or through its bridges.
 func (r *Registry) loader(c *kinds.Cluster, kubeconfig string) func() (*kubeconfigFile, error) {
 	if kubeconfig != "" {
 		return func() (*kubeconfigFile, error) { return loadKubeconfig(kubeconfig) }
 	}
 	name := c.Metadata.Name
+	if c.Spec.Bridge == nil && r.reach != nil {
+		return func() (*kubeconfigFile, error) {
+			config, err := r.reach(name)
+			if err != nil {
+				return nil, err
+			}
+			return &kubeconfigFile{config: config}, own(config)
+		}
+	}
 	return func() (*kubeconfigFile, error) {
 		if r.bridges == nil {
 			return nil, errNoBridges
@@ -281,6 +293,19 @@ func (r *Registry) API(ctx context.Context, cluster string) (*rest.Config, *http
 		return nil, nil, err
 	}
 	return c.clients.config, c.clients.client, nil
+}
+
+// Lists returns a client for lists of a cluster, as API does, whose answers are read with [answers.Items] or [answers.Page].
+func (r *Registry) Lists(ctx context.Context, cluster string) (rest.Interface, error) {
+	e := (*r.current.Load())[cluster]
+	if e == nil || e.remote == nil {
+		return nil, fmt.Errorf("the mesh has no access to the cluster %q", cluster)
+	}
+	c, err := e.remote.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.clients.lists, nil
 }
 
 // Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError, or review.ErrNoConfiguration before

@@ -35,6 +35,8 @@ const (
 	MaxItemParts = 50_000
 	// MaxDepth bounds how deep objects and arrays lie in each other: a schema of 100 nested properties has 200.
 	MaxDepth = 256
+	// MaxContinueBytes bounds the token for the next part of a list, in bytes: it has the key of the last object.
+	MaxContinueBytes = 4 << 10
 	// MaxErrorBytes bounds an error, in bytes: of a longer one the code remains.
 	MaxErrorBytes = 64 << 10
 )

@@ -10,9 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Items reads a list over a [Transport] that is ItemByItem, and calls item with the JSON of each item, which it may not keep. The first error ends
-// the reading. A list that is only a part of the whole is an error: no limit was asked for, and an API server could go on without end.
+// Items is [Page] of a whole list. A part of a list is an error: no limit was asked for, and an API server could go on without end.
 func Items(body io.Reader, item func(raw []byte) error) (metav1.ListMeta, error) {
+	meta, err := Page(body, item)
+	if err == nil && meta.Continue != "" {
+		err = errors.New("the API server answered with a part of a list, although no limit was asked for")
+	}
+	return meta, err
+}
+
+// Page reads a list, or a part of one, over a [Transport] that is ItemByItem, and calls item with the JSON of each item, which it may not keep. The first
+// error ends the reading.
+func Page(body io.Reader, item func(raw []byte) error) (metav1.ListMeta, error) {
 	d := json.NewDecoder(body)
 	l := list{decoder: d, item: item}
 	if err := l.delim('{'); err != nil {
@@ -28,8 +37,8 @@ func Items(body io.Reader, item func(raw []byte) error) (metav1.ListMeta, error)
 		return l.meta, err
 	case !strings.HasSuffix(l.kind, "List"):
 		return l.meta, fmt.Errorf("the API server answered with a %.64q in the place of a list", l.kind)
-	case l.meta.Continue != "":
-		return l.meta, errors.New("the API server answered with a part of a list, although no limit was asked for")
+	case len(l.meta.Continue) > MaxContinueBytes:
+		return l.meta, fmt.Errorf("the token for the next part of the list has more than %d bytes", MaxContinueBytes)
 	}
 	return l.meta, nil
 }

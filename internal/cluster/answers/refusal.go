@@ -50,6 +50,9 @@ func trimmed(s *metav1.Status, code int) *metav1.Status {
 	if text := printable(identity.Redact(s.Message), maxMessage); text != "" { // it quotes the URL of an entry that failed
 		short.Message += fmt.Sprintf(": %q", text)
 	}
+	if len(s.Continue) <= MaxContinueBytes && !strings.ContainsFunc(s.Continue, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
+		short.Continue = s.Continue // of an old list, by which it goes on
+	}
 	if s.Details == nil {
 		return short
 	}

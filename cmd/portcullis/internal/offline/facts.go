@@ -28,6 +28,8 @@ type Facts struct {
 	Objects []*unstructured.Unstructured
 	// Authorizer answers the checks of expressions; nil answers nothing, and an expression that asks fails.
 	Authorizer authorizer.Authorizer
+	// Cluster is a real cluster, which is asked for everything in the place of the other facts; nil without one.
+	Cluster match.Cluster
 }
 
 // clusters provides the same facts for each cluster.
@@ -40,6 +42,9 @@ var _ dispatcher.Clusters = clusters{}
 
 // Cluster implements [dispatcher.Clusters].
 func (c clusters) Cluster(name string) match.Cluster {
+	if c.facts.Cluster != nil {
+		return c.facts.Cluster
+	}
 	return known{Cluster: c.mesh.cluster(name), mesh: c.mesh, name: name, facts: c.facts}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -76,6 +77,9 @@ func (m *Mesh) Hooks() []*match.Hook { return m.snapshot.Hooks() }
 // Judge judges the reviews of clusters with the same facts. It has the dispatcher of a mesh, with all that it remembers from one review to the next.
 type Judge struct{ dispatcher *dispatcher.Dispatcher }
 
+// policyTime lets reviews evaluate policies at the same time, however long: no other tenant waits for a processor.
+const policyTime = time.Minute
+
 // With returns a judge. The facts belong to it; nil are the zero Facts.
 func (m *Mesh) With(f *Facts) (*Judge, error) {
 	if f == nil {
@@ -83,7 +87,8 @@ func (m *Mesh) With(f *Facts) (*Judge, error) {
 	}
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: noStreams{},
-		Codec: func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
+		Codec:      func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
+		PolicyTime: policyTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the mesh in memory: %w", err)

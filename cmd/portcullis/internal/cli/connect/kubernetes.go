@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -19,11 +20,24 @@ func (a *APIServer) Bind(f *pflag.FlagSet) {
 
 // Config returns the configuration of a client of the API server.
 func (a *APIServer) Config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	config, err := a.loader().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	return config, nil
+}
+
+// Context returns the name of the context; empty without a kubeconfig.
+func (a *APIServer) Context() (string, error) {
+	file, err := a.loader().RawConfig()
+	if err != nil {
+		return "", fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return cmp.Or(a.context, file.CurrentContext), nil
+}
+
+func (a *APIServer) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 )
 
 // Forms of the output beside the forms of [printer].
@@ -65,19 +66,13 @@ func findingsOf(d *document, r *report) (found []*finding) {
 	return found
 }
 
-// ofPolicy is the beginning of a message of a policy, and fieldOfMessage of a message that names a field.
-var (
-	ofPolicy = regexp.MustCompile(`^(?:Validation failed for )?(?:Policy|ValidatingAdmissionPolicy) '([^']*)'` +
-		`(?: with binding '[^']*')?(?: denied request)?: `)
-	fieldOfMessage = regexp.MustCompile(`^([a-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+|\[[^]]*\])*): `)
-)
+// fieldOfMessage is the beginning of a message that names a field.
+var fieldOfMessage = regexp.MustCompile(`^([a-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+|\[[^]]*\])*): `)
 
 // saying adds a message, and the policy and the field at its beginning, and returns the finding.
 func (f *finding) saying(message string) *finding {
-	f.message = message
-	if named := ofPolicy.FindStringSubmatch(message); named != nil {
-		f.by, f.message = named[1], message[len(named[0]):]
-	}
+	name, message := policy.CutSubject(message)
+	f.by, f.message = cmp.Or(name, f.by), message
 	if named := fieldOfMessage.FindStringSubmatch(f.message); named != nil {
 		f.field = named[1]
 	}

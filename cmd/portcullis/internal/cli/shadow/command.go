@@ -23,9 +23,6 @@ import (
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
-// markdown is a value of -o of the report.
-const markdown = "markdown"
-
 type command struct {
 	mesh    connect.MeshAddress
 	timeout time.Duration
@@ -85,7 +82,7 @@ Secrets, and hold no object. All who may read the configuration may read them.`,
 	f.StringVar(&c.query.Hook, "hook", "", "only hooks of this name")
 	f.DurationVar(&c.query.Since, "since", shadow.Retention, "how far to look back, at most a week; counts are of whole hours")
 	f.IntVar(&c.limit, "limit", 20, "how many users, and how many cases, of each hook and cluster to print; json and yaml have all")
-	cli.OutputFlag(cmd, &c.output, "how to print (default: tables)", printer.Wide, printer.JSON, printer.YAML, markdown)
+	cli.OutputFlag(cmd, &c.output, "how to print (default: tables)", printer.Wide, printer.JSON, printer.YAML, printer.Markdown)
 	c.mesh.Bind(f)
 	return cli.WithSettings(cmd)
 }
@@ -107,10 +104,7 @@ func (c *command) run(cmd *cobra.Command, _ []string) error {
 }
 
 func (c *command) print(r *Report, out io.Writer) error {
-	if c.output == markdown {
-		return r.write(&markdownPage{out: out}, c.limit)
-	}
-	return printer.Print(out, c.output, r, func() error { return r.write(&tables{out: out, format: c.output}, c.limit) })
+	return printer.Print(out, c.output, r, func() error { return r.write(printer.NewPage(out, c.output), c.limit) })
 }
 
 // clients are of one dispatcher.

@@ -39,16 +39,8 @@ func (r *Report) Totals(configuration string) (denied, changed, calls uint64) {
 }
 
 // Write writes the report as tables, and of each hook at most limit users and cases.
-func (r *Report) Write(out io.Writer, limit int) error { return r.write(&tables{out: out}, limit) }
-
-// page is a form of a report for people.
-type page interface {
-	// title begins a part.
-	title(level int, text string) error
-	// line writes a sentence.
-	line(text string) error
-	// table writes rows. wide columns are at the end.
-	table(columns printer.Columns, rows [][]string) error
+func (r *Report) Write(out io.Writer, limit int) error {
+	return r.write(printer.NewPage(out, ""), limit)
 }
 
 const minutes = "2006-01-02 15:04"
@@ -61,15 +53,15 @@ func at(t time.Time) string {
 }
 
 // write writes the report, and of each hook at most limit users and cases.
-func (r *Report) write(p page, limit int) error {
-	if err := p.title(1, "Hooks in shadow"); err != nil {
+func (r *Report) write(p printer.Page, limit int) error {
+	if err := p.Title(1, "Hooks in shadow"); err != nil {
 		return err
 	}
-	if err := p.line(r.extent()); err != nil {
+	if err := p.Line(r.extent()); err != nil {
 		return err
 	}
 	if len(r.Hooks) == 0 {
-		return p.line("No hook is in shadow, and none was. A HookRoute with `shadow: true`, or a Policy without a mode, puts one there.")
+		return p.Line("No hook is in shadow, and none was. A HookRoute with `shadow: true`, or a Policy without a mode, puts one there.")
 	}
 	columns := printer.Heads("HOOK", "CLUSTER", "REQUESTS", "ALLOWED", "WOULD DENY", "WOULD CHANGE", "FAILED", "DROPPED", "P50", "P99", "LAST SEEN (UTC)", "NOW").
 		Wide("STAGE", "CONFIGURATION", "FIRST SEEN (UTC)")
@@ -81,7 +73,7 @@ func (r *Report) write(p page, limit int) error {
 			fmt.Sprint(s.Dropped), s.P50.Cell(), s.P99.Cell(), at(s.LastSeen), s.State, s.Stage, s.Configuration, at(s.FirstSeen),
 		})
 	}
-	if err := p.table(columns, rows); err != nil {
+	if err := p.Table(columns, rows); err != nil {
 		return err
 	}
 	for i := range r.Hooks {
@@ -107,15 +99,15 @@ func (r *Report) extent() string {
 	return text
 }
 
-func writeHook(p page, s *analysis.Shadow, limit int) error {
+func writeHook(p printer.Page, s *analysis.Shadow, limit int) error {
 	if s.IncompleteBefore.IsZero() && len(s.Cases) == 0 {
 		return nil // nothing that the first table has not
 	}
-	if err := p.title(2, fmt.Sprintf("%s in cluster %s", s.Name, s.Cluster)); err != nil {
+	if err := p.Title(2, fmt.Sprintf("%s in cluster %s", s.Name, s.Cluster)); err != nil {
 		return err
 	}
 	if !s.IncompleteBefore.IsZero() {
-		if err := p.line(fmt.Sprintf("Records from before %s UTC were dropped for memory: the counts are too low.", at(s.IncompleteBefore))); err != nil {
+		if err := p.Line(fmt.Sprintf("Records from before %s UTC were dropped for memory: the counts are too low.", at(s.IncompleteBefore))); err != nil {
 			return err
 		}
 	}
@@ -140,7 +132,7 @@ func writeHook(p page, s *analysis.Shadow, limit int) error {
 	return writeCases(p, s.Cases, limit)
 }
 
-func writeCases(p page, cases []analysis.ShadowCase, limit int) error {
+func writeCases(p printer.Page, cases []analysis.ShadowCase, limit int) error {
 	var rows [][]string
 	for i := range cases {
 		c := &cases[i]
@@ -153,82 +145,15 @@ func writeCases(p page, cases []analysis.ShadowCase, limit int) error {
 }
 
 // tableOf writes at most limit rows, and how many there are more.
-func tableOf(p page, columns printer.Columns, rows [][]string, limit int, things string) error {
+func tableOf(p printer.Page, columns printer.Columns, rows [][]string, limit int, things string) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := p.table(columns, rows[:min(len(rows), limit)]); err != nil {
+	if err := p.Table(columns, rows[:min(len(rows), limit)]); err != nil {
 		return err
 	}
 	if more := len(rows) - limit; more > 0 {
-		return p.line(fmt.Sprintf("And %d more %s: use --limit.", more, things))
+		return p.Line(fmt.Sprintf("And %d more %s: use --limit.", more, things))
 	}
 	return nil
-}
-
-// tables is a page for a terminal.
-type tables struct {
-	out    io.Writer
-	format string // of -o
-}
-
-func (t *tables) title(level int, text string) error {
-	if level == 1 {
-		return nil
-	}
-	_, err := fmt.Fprintf(t.out, "\n%s\n", printer.Text(text))
-	return err
-}
-
-func (t *tables) line(text string) error {
-	_, err := fmt.Fprintln(t.out, printer.Text(text))
-	return err
-}
-
-func (t *tables) table(columns printer.Columns, rows [][]string) error {
-	fmt.Fprintln(t.out)
-	return printer.NewTable(t.out, t.format, columns).Write(rows...)
-}
-
-// markdownPage is a page as GitHub and others render it.
-type markdownPage struct{ out io.Writer }
-
-func (m *markdownPage) title(level int, text string) error {
-	_, err := fmt.Fprintf(m.out, "%s %s\n\n", strings.Repeat("#", level), escape(text))
-	return err
-}
-
-func (m *markdownPage) line(text string) error {
-	_, err := fmt.Fprintf(m.out, "%s\n\n", escape(text))
-	return err
-}
-
-func (m *markdownPage) table(columns printer.Columns, rows [][]string) error {
-	heads, rule := make([]string, len(columns)), make([]string, len(columns))
-	for i, c := range columns {
-		heads[i], rule[i] = c.Name, "---"
-	}
-	for _, row := range append([][]string{heads, rule}, rows...) {
-		for i, cell := range row {
-			row[i] = escape(cell)
-		}
-		if _, err := fmt.Fprintf(m.out, "| %s |\n", strings.Join(row, " | ")); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintln(m.out)
-	return err
-}
-
-// escape makes a foreign text one line that is no Markdown and no HTML.
-func escape(text string) string {
-	text = strings.ReplaceAll(printer.Text(text), "\n", " ")
-	var out strings.Builder
-	for _, c := range text {
-		if strings.ContainsRune("\\`*_[]<>|~$&", c) {
-			out.WriteByte('\\')
-		}
-		out.WriteRune(c)
-	}
-	return out.String()
 }

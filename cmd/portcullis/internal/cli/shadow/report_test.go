@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/analysis"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 )
 
@@ -44,10 +45,10 @@ func example() *Report {
 func TestAReportIsWrittenForPeople(t *testing.T) {
 	var terminal, page bytes.Buffer
 	r := example()
-	if err := r.write(&tables{out: &terminal}, 1); err != nil {
+	if err := r.write(printer.NewPage(&terminal, ""), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.write(&markdownPage{out: &page}, 20); err != nil {
+	if err := r.write(printer.NewPage(&page, printer.Markdown), 20); err != nil {
 		t.Fatal(err)
 	}
 	const wantTerminal = `Requests since 2026-11-23 12:00 UTC, by 2 dispatchers. Of them d2 records since 2026-11-23 12:30.
@@ -83,7 +84,7 @@ And 1 more cases: use --limit.
 
 func TestAReportSaysThatNoHookIsInShadow(t *testing.T) {
 	var out bytes.Buffer
-	if err := (&Report{}).write(&tables{out: &out}, 1); err != nil || !strings.Contains(out.String(), "No hook is in shadow") {
+	if err := (&Report{}).write(printer.NewPage(&out, ""), 1); err != nil || !strings.Contains(out.String(), "No hook is in shadow") {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 }
