@@ -97,6 +97,16 @@ func TestHooksAreOrderedByConfigurationThenScopeThenPosition(t *testing.T) {
 	if snapshot.Revision() != "r1" {
 		t.Errorf("revision %q", snapshot.Revision())
 	}
+
+	backwards := snapshot.Backwards().Hooks()
+	if diff := cmp.Diff([]match.HookID{want[5], want[3], want[2], want[1], want[4], want[0]}, ids(backwards)); diff != "" {
+		t.Errorf("backwards (-want +got):\n%s", diff)
+	}
+	for i, h := range backwards {
+		if h.Ordinal() != i || snapshot.Hooks()[i].Ordinal() != i {
+			t.Errorf("hook %d has the ordinals %d and %d", i, h.Ordinal(), snapshot.Hooks()[i].Ordinal())
+		}
+	}
 }
 
 func TestWhatAConfigurationLeavesOutHasKubernetesMeaning(t *testing.T) {

@@ -23,7 +23,10 @@ type Runner struct {
 	Only *regexp.Regexp
 	// Reviews has results tell their reviews.
 	Reviews bool
+	// Once leaves out the repetition of mutations, and their opposite order.
+	Once bool
 
+	told     map[string]bool // faults of mutating policies
 	loaded   map[string]*policies
 	coverage coverage
 }
@@ -97,6 +100,7 @@ func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
 type prepared struct {
 	mesh    *offline.Mesh
 	request *admissionv1.AdmissionRequest
+	facts   *offline.Facts
 	judge   *offline.Judge // the caller closes it
 }
 
@@ -115,7 +119,7 @@ func (s *Suite) prepare(ctx context.Context, p *policies, c *Case) (*prepared, e
 		return nil, err
 	}
 	judge, err := m.With(facts)
-	return &prepared{m, request, judge}, err
+	return &prepared{m, request, facts, judge}, err
 }
 
 // ask is the answer of a judge to a request, after all stages.
@@ -140,7 +144,11 @@ func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one 
 			return err
 		}
 	}
-	one.Failures, err = o.differences(ctx, s, ready.mesh, c)
+	if one.Failures, err = o.differences(ctx, s, ready.mesh, c); err != nil || r.Once {
+		return err
+	}
+	again, err := r.repeat(ctx, p, ready, &o.answer)
+	one.Failures = append(one.Failures, again...)
 	return err
 }
 

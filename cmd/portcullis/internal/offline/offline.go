@@ -74,6 +74,13 @@ func (m *Mesh) Unjudged() []config.Object { return m.unjudged }
 // Hooks are the policies in force, in the order in which they are asked. The caller must not write to the slice.
 func (m *Mesh) Hooks() []*match.Hook { return m.snapshot.Hooks() }
 
+// Backwards is the mesh with its mutating policies in the opposite order.
+func (m *Mesh) Backwards() *Mesh {
+	other := *m
+	other.snapshot = m.snapshot.Backwards()
+	return &other
+}
+
 // Judge judges the reviews of clusters with the same facts. It has the dispatcher of a mesh, with all that it remembers from one review to the next.
 type Judge struct{ dispatcher *dispatcher.Dispatcher }
 

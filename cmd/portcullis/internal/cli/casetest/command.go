@@ -27,6 +27,7 @@ type command struct {
 	least        float64
 	verbose      bool
 	watch        bool
+	once         bool
 }
 
 // NewCommand returns "test".
@@ -61,6 +62,7 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too; with -o json also the review of each case, with its answer")
 	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
 	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
+	f.BoolVar(&c.once, "once", false, "do not apply mutations to their own result and in the opposite order")
 	f.BoolVar(&c.watch, "watch", false, "run the cases again when a file has changed, until it is interrupted")
 	cli.OutputFlag(cmd, &c.output, "json or junit for tools, github for annotations (default: text)", printer.JSON, formatJUnit, formatGitHub)
 	cmd.RunE = func(cmd *cobra.Command, dirs []string) error {
@@ -93,7 +95,7 @@ func (c *command) check() (only *regexp.Regexp, err error) {
 
 // run runs all cases once.
 func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, out io.Writer) error {
-	r, err := runAll(ctx, dirs, &cases.Runner{Only: only, Reviews: c.verbose && c.output == printer.JSON})
+	r, err := runAll(ctx, dirs, &cases.Runner{Only: only, Once: c.once, Reviews: c.verbose && c.output == printer.JSON})
 	if err != nil {
 		return err
 	}
