@@ -29,6 +29,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/replay"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/localhosts"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/serve"
 )
 
@@ -62,7 +63,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 	}
 	return cli.Group(root,
 		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(),
-		review.NewCommand(), casetest.NewCommand(), bench.NewCommand(), replay.NewCommand(), audit.NewCommand(),
+		review.NewCommand(), casetest.NewCommand(localhosts.Start), bench.NewCommand(), replay.NewCommand(), audit.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(), policy.NewCommand(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),
 		config.NewStore(), config.NewBypass(), mesh.NewServeStale(),

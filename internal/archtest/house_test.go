@@ -228,7 +228,7 @@ func libraryEdges() []archtest.Edges {
 				"./conversion/builtin", "./internal/config/apiserver", "./internal/oracle",
 				"./cmd/portcullis/internal/serve", "./cmd/portcullis/internal/kubekinds", "./cmd/portcullis/internal/offline",
 				"./cmd/portcullis/internal/cases", "./cmd/portcullis/internal/replay", cli + "/casetest", cli + "/bench", cli + "/replay",
-				"./cmd/portcullis/internal/audit", cli + "/audit",
+				"./cmd/portcullis/internal/audit", cli + "/audit", "./cmd/portcullis/internal/localhosts",
 				cli + "/config", cli + "/policy", cli + "/cluster", cli + "/review", "./cmd/portcullis",
 			},
 			Deny:     []string{"k8s.io/kubernetes/..."},

@@ -27,6 +27,7 @@ func kubernetesTests() []string {
 		"cmd/portcullis/internal/cli/replay",   // a part of the program
 		"cmd/portcullis/internal/cli/review",   // a part of the program
 		"cmd/portcullis/internal/kubekinds",    // conversion/builtin
+		"cmd/portcullis/internal/localhosts",   // a part of the program
 		"cmd/portcullis/internal/offline",      // a part of the program
 		"cmd/portcullis/internal/replay",       // a part of the program
 		"cmd/portcullis/internal/serve",        // a part of the program

@@ -18,7 +18,7 @@ import (
 func (o *outcome) differences(ctx context.Context, s *Suite, m *offline.Mesh, c *Case) (all []string, err error) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	got := o.verdict()
-	if got != c.Verdict {
+	if got != c.Verdict && (got != Unmatched || !c.orUnmatched) {
 		add("verdict: %s, want %s", o.describe(got), c.Verdict)
 		return all, nil
 	}
@@ -29,6 +29,12 @@ func (o *outcome) differences(ctx context.Context, s *Suite, m *offline.Mesh, c 
 	}
 	if is := o.answer.Response.GetStatus().GetReason(); c.Reason != "" && is != c.Reason {
 		add("reason: %q, want %q", is, c.Reason)
+	}
+	if is := o.answer.Response.GetStatus().GetCode(); c.Code != 0 && is != c.Code {
+		add("code: %d, want %d", is, c.Code)
+	}
+	if is := o.causes(); c.Causes != nil && !slices.Equal(is, c.Causes) {
+		add("causes: %s, want %s", is, c.Causes)
 	}
 	if c.Warnings != nil && !containEach(o.answer.Response.GetWarnings(), c.Warnings) {
 		add("warnings: %s, want %s", list(o.answer.Response.GetWarnings()), list(c.Warnings))
@@ -52,6 +58,17 @@ func (o *outcome) differences(ctx context.Context, s *Suite, m *offline.Mesh, c 
 	}
 	return all, err
 }
+
+// causes are the fields at fault.
+func (o *outcome) causes() (all []cause) {
+	for _, c := range o.answer.Response.GetStatus().GetDetails().GetCauses() {
+		all = append(all, cause{c.GetField(), c.GetMessage()})
+	}
+	return all
+}
+
+// String is the cause as a client reads it.
+func (c cause) String() string { return c.Field + ": " + c.Message }
 
 // annotationOf is the annotation of a key, with or without the policy before it.
 func annotationOf(annotations map[string]string, key string) (string, bool) {

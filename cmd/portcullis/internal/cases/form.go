@@ -20,6 +20,8 @@ const (
 type file struct {
 	// Policies are files and directories with the policies, relative to the file. Empty means the other documents in the directory of the file.
 	Policies []string `json:"policies,omitempty"`
+	// Hosts are the hosts that serve the hooks among the policies.
+	Hosts []Host `json:"hosts,omitempty"`
 	// Defaults are fields of each case that has not its own.
 	Defaults map[string]json.RawMessage `json:"defaults,omitempty"`
 	// Cases are the cases.
@@ -32,6 +34,8 @@ type Case struct {
 	Name string `json:"name"`
 	// Policy is the name, or KIND/NAME, of the policy that alone judges. Empty means all policies.
 	Policy string `json:"policy,omitempty"`
+	// Hook is the name of the hook of a host that alone judges. Empty means all.
+	Hook string `json:"hook,omitempty"`
 
 	// Object is the object that is written or deleted, or its file.
 	Object json.RawMessage `json:"object,omitempty"`
@@ -70,6 +74,10 @@ type Case struct {
 	Message texts `json:"message,omitempty"`
 	// Reason is the reason in the status of a denial; empty compares nothing.
 	Reason string `json:"reason,omitempty"`
+	// Code is the code in the status of a denial; 0 compares nothing.
+	Code int32 `json:"code,omitempty"`
+	// Causes are the fields at fault in the status of a denial; nil compares nothing.
+	Causes []cause `json:"causes,omitempty"`
 	// Patched is the whole object after mutations, or its file; nil compares nothing.
 	Patched json.RawMessage `json:"patched,omitempty"`
 	// Changes are all changes of the object by mutations; nil compares nothing.
@@ -79,7 +87,14 @@ type Case struct {
 	// Audit are parts of the values of audit annotations.
 	Audit map[string]string `json:"audit,omitempty"`
 
-	line int // of the file
+	line        int  // of the file
+	orUnmatched bool // Allowed includes Unmatched
+}
+
+// cause is a field at fault.
+type cause struct {
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // Verdict is the effect of policies on a request.

@@ -24,11 +24,16 @@ import (
 // policies are the policies that case files are about, and the documents beside them.
 type policies struct {
 	objects []config.Object
-	meshes  map[string]*offline.Mesh // by the policy that alone judges; "" for all
+	meshes  map[selection]*offline.Mesh
+	hooks   bool  // of hosts are judged too
+	hosts   Hosts // nil until they run
 }
 
+// selection are the policy and the hook that alone judge; the empty one are all.
+type selection struct{ policy, hook string }
+
 // load reads the policies of a suite.
-func load(ctx context.Context, s *Suite) (*policies, error) {
+func load(ctx context.Context, s *Suite, hooks bool) (*policies, error) {
 	paths, named := s.Policies, s.Policies != nil
 	if !named {
 		var err error
@@ -50,11 +55,17 @@ func load(ctx context.Context, s *Suite) (*policies, error) {
 			return nil, err //nolint:wrapcheck // it names files
 		}
 	}
-	if !slices.ContainsFunc(objects, isPolicy) {
-		where := cmp.Or(strings.Join(s.Policies, ", "), filepath.Dir(s.File))
+	where := cmp.Or(strings.Join(s.Policies, ", "), filepath.Dir(s.File))
+	isRoute := func(o config.Object) bool { return o.Route != nil }
+	switch {
+	case hooks && !slices.ContainsFunc(objects, isRoute):
+		return nil, fmt.Errorf("%s: there is no HookRoute in %s: name the files with \"policies:\"", s.File, where)
+	case !hooks && slices.ContainsFunc(objects, isRoute) && !slices.ContainsFunc(objects, isPolicy):
+		return nil, fmt.Errorf("%s: there are hooks in %s, and no host: name its command with \"hosts:\" or --host", s.File, where)
+	case !hooks && !slices.ContainsFunc(objects, isPolicy):
 		return nil, fmt.Errorf("%s: there is no policy in %s: name the files with \"policies:\"", s.File, where)
 	}
-	return &policies{objects: append(offline.Enforced(objects), unbound(objects)...), meshes: map[string]*offline.Mesh{}}, nil
+	return &policies{objects: append(offline.Enforced(objects), unbound(objects)...), meshes: map[selection]*offline.Mesh{}}, nil
 }
 
 // documentsBeside are the files with documents in the directory of a case file, without case files.
@@ -118,39 +129,88 @@ func unbound(objects []config.Object) (bindings []config.Object) {
 	return bindings
 }
 
-// mesh judges by one policy alone, or with an empty name by all.
-func (p *policies) mesh(name string) (*offline.Mesh, error) {
-	if m := p.meshes[name]; m != nil {
+// mesh judges by the policy or the hook of a case, or by all.
+func (p *policies) mesh(c *Case) (*offline.Mesh, error) {
+	key := selection{c.Policy, c.Hook}
+	if m := p.meshes[key]; m != nil {
 		return m, nil
 	}
 	kept := p.objects
-	if name != "" {
-		is := func(k config.Key) bool { return k.Name == name || k.String() == name }
-		kept = nil
-		known := map[string]bool{}
-		found := false
-		for i := range p.objects {
-			o := &p.objects[i]
-			policy := o.Key
-			if isPolicy(*o) {
-				known[o.Name], found = true, found || is(o.Key)
-			} else {
-				policy = policyOf(o)
-			}
-			if is(policy) || o.Cluster != nil {
-				kept = append(kept, *o)
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("policy: there is no policy %q%s", name, suggest.DidYouMean(name, slices.Sorted(maps.Keys(known))))
-		}
+	var err error
+	switch {
+	case c.Policy != "":
+		kept, err = p.onlyPolicy(c.Policy)
+	case c.Hook != "":
+		kept, err = p.onlyHook(c.Hook)
 	}
-	m, problems := offline.New(kept)
+	if err != nil {
+		return nil, err
+	}
+	compile := offline.New
+	if p.hooks {
+		compile = offline.NewWithHooks
+	}
+	m, problems := compile(kept)
 	for _, p := range problems {
 		if p.Severity == match.SeverityError {
 			return nil, errors.New(p.String())
 		}
 	}
-	p.meshes[name] = m
+	if p.hosts != nil {
+		m.Streams = p.hosts
+	}
+	p.meshes[key] = m
 	return m, nil
+}
+
+// onlyPolicy are the objects without other policies, and without hooks.
+func (p *policies) onlyPolicy(name string) (kept []config.Object, err error) {
+	is := func(k config.Key) bool { return k.Name == name || k.String() == name }
+	known := map[string]bool{}
+	found := false
+	for i := range p.objects {
+		o := &p.objects[i]
+		policy := o.Key
+		if isPolicy(*o) {
+			known[o.Name], found = true, found || is(o.Key)
+		} else {
+			policy = policyOf(o)
+		}
+		if is(policy) || o.Cluster != nil {
+			kept = append(kept, *o)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("policy: there is no policy %q%s", name, suggest.DidYouMean(name, slices.Sorted(maps.Keys(known))))
+	}
+	return kept, nil
+}
+
+// onlyHook are the objects without other hooks, and without policies.
+func (p *policies) onlyHook(name string) (kept []config.Object, err error) {
+	known := map[string]bool{}
+	for i := range p.objects {
+		o := p.objects[i]
+		switch {
+		case o.Validating != nil:
+			o.Validating = o.Validating.DeepCopy()
+			o.Validating.Webhooks = slices.DeleteFunc(o.Validating.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+				known[w.Name] = true
+				return w.Name != name
+			})
+		case o.Mutating != nil:
+			o.Mutating = o.Mutating.DeepCopy()
+			o.Mutating.Webhooks = slices.DeleteFunc(o.Mutating.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+				known[w.Name] = true
+				return w.Name != name
+			})
+		case o.Cluster == nil && o.Route == nil:
+			continue
+		}
+		kept = append(kept, o)
+	}
+	if !known[name] {
+		return nil, fmt.Errorf("hook: there is no hook %q%s", name, suggest.DidYouMean(name, slices.Sorted(maps.Keys(known))))
+	}
+	return kept, nil
 }

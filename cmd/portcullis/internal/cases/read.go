@@ -47,6 +47,8 @@ type Suite struct {
 	File string
 	// Policies are the paths that it names; nil for the other documents in its directory.
 	Policies []string
+	// Hosts are the hosts that it names.
+	Hosts []Host
 	// Cases are its cases.
 	Cases []*Case
 }
@@ -101,27 +103,35 @@ func Read(path string) (*Suite, error) {
 	if nameOf(path) == kyvernoFile {
 		return r.kyverno(raw)
 	}
+	if bytes.HasPrefix(raw, []byte("[")) {
+		return r.table(raw)
+	}
 	f, err := r.file(raw)
 	if err != nil {
 		return nil, err
 	}
-	s := &Suite{File: path}
+	s := &Suite{File: path, Hosts: f.Hosts}
 	for _, p := range f.Policies {
 		s.Policies = append(s.Policies, filepath.Join(filepath.Dir(path), p))
 	}
-	names := map[string]int{}
 	for i, fields := range f.Cases {
-		c, ok := r.readCase(fields, f.Defaults, r.lineOf("cases", i))
-		if !ok {
-			continue
+		if c, ok := r.readCase(fields, f.Defaults, r.lineOf("cases", i)); ok {
+			s.Cases = append(s.Cases, c)
 		}
+	}
+	r.checkNames(s)
+	return s, errors.Join(r.faults...)
+}
+
+// checkNames checks that the names of cases are unique.
+func (r *reader) checkNames(s *Suite) {
+	names := map[string]int{}
+	for _, c := range s.Cases {
 		if first, twice := names[c.Name]; twice {
 			r.faultf(c.line, "the name %q stands on line %d already", c.Name, first)
 		}
 		names[c.Name] = c.line
-		s.Cases = append(s.Cases, c)
 	}
-	return s, errors.Join(r.faults...)
 }
 
 // reader reads one case file.
@@ -162,6 +172,14 @@ func (r *reader) file(raw []byte) (*file, error) {
 		r.faultf(0, "there are no cases: write a list below \"cases:\"")
 	case len(f.Cases) > MaxCases:
 		r.faultf(0, "there are %d cases, and at most %d are read: split the file", len(f.Cases), MaxCases)
+	}
+	if len(f.Hosts) > MaxHosts {
+		r.faultf(r.lineOf("hosts"), "hosts: there are %d, and at most %d are run", len(f.Hosts), MaxHosts)
+	}
+	for i, h := range f.Hosts {
+		if h.Command.String() == "" {
+			r.faultf(r.lineOf("hosts", i), "hosts: command: it is required")
+		}
 	}
 	if _, named := f.Defaults["name"]; named {
 		r.faultf(r.lineOf("defaults", "name"), "defaults.name: each case has a name of its own")
@@ -250,8 +268,10 @@ func (r *reader) check(c *Case) {
 		r.faultf(c.line, "changes: it takes the place of patched")
 	case c.Verdict != Allowed && (c.Patched != nil || c.Changes != nil):
 		r.faultf(c.line, "patched and changes: only an allowed request has an object after mutations")
-	case c.Verdict == Allowed && (c.Message != nil || c.Reason != ""):
-		r.faultf(c.line, "message and reason: an allowed request has none; its warnings are warnings")
+	case c.Policy != "" && c.Hook != "":
+		r.faultf(c.line, "hook: it takes the place of policy")
+	case c.Verdict == Allowed && (c.Message != nil || c.Reason != "" || c.Code != 0):
+		r.faultf(c.line, "message, reason and code: an allowed request has none; its warnings are warnings")
 	case !slices.Contains([]string{"", "CREATE", "UPDATE", "DELETE", "CONNECT"}, c.Operation):
 		r.faultf(c.line, "operation: %q is none: use CREATE, UPDATE, DELETE or CONNECT", c.Operation)
 	}
@@ -298,6 +318,14 @@ func (r *reader) lineOf(field string, then ...any) int {
 		}
 	}
 	return line
+}
+
+// lineOfItem is the line of an item of a file that is a list.
+func (r *reader) lineOfItem(i int) int {
+	if r.root == nil || i >= len(r.root.Content) {
+		return 0
+	}
+	return r.root.Content[i].Line
 }
 
 // caseFields are the fields of a case.

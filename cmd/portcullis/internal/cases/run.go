@@ -3,6 +3,7 @@ package cases
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -25,6 +26,10 @@ type Runner struct {
 	Reviews bool
 	// Once leaves out the repetition of mutations, and their opposite order.
 	Once bool
+	// Hosts serve the hooks of case files that name no hosts.
+	Hosts []Host
+	// StartHosts starts the hosts of a case file; without it hooks are not judged.
+	StartHosts StartHosts
 
 	told     map[string]bool // faults of mutating policies
 	loaded   map[string]*policies
@@ -71,8 +76,38 @@ func (r *Runner) Run(ctx context.Context, s *Suite) (results []Result, err error
 	return results, nil
 }
 
-// policiesOf are the policies of a suite, which suites of the same files share.
-func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
+// Close ends the hosts.
+func (r *Runner) Close() error {
+	var errs []error
+	for _, p := range r.loaded {
+		if p.hosts != nil {
+			errs = append(errs, p.hosts.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Log is the end of the output of the hosts of a suite.
+func (r *Runner) Log(s *Suite) string {
+	if p := r.loaded[r.key(s)]; p != nil && p.hosts != nil {
+		return p.hosts.Log()
+	}
+	return ""
+}
+
+// hosts are the hosts of a suite; nil without any, or if they cannot be started.
+func (r *Runner) hosts(s *Suite) []Host {
+	switch {
+	case r.StartHosts == nil:
+		return nil
+	case s.Hosts != nil:
+		return s.Hosts
+	}
+	return r.Hosts
+}
+
+// key tells suites apart that do not share policies and hosts.
+func (r *Runner) key(s *Suite) string {
 	key := strings.Join(s.Policies, "\n")
 	switch {
 	case s.Policies != nil:
@@ -81,12 +116,26 @@ func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
 	default: // it is no policy file either
 		key = s.File
 	}
+	if hosts := r.hosts(s); hosts != nil {
+		key += fmt.Sprintf("\n%s\n%q", filepath.Dir(s.File), hosts)
+	}
+	return key
+}
+
+// policiesOf are the policies of a suite, which suites of the same files share.
+func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
+	key, hosts := r.key(s), r.hosts(s)
 	if p := r.loaded[key]; p != nil {
 		return p, nil
 	}
-	p, err := load(ctx, s)
+	p, err := load(ctx, s, hosts != nil)
 	if err != nil {
 		return nil, err
+	}
+	if hosts != nil {
+		if err := p.serve(ctx, s, hosts, r.StartHosts); err != nil {
+			return nil, err
+		}
 	}
 	if r.loaded == nil {
 		r.loaded = map[string]*policies{}
@@ -106,7 +155,7 @@ type prepared struct {
 
 // prepare makes the request of a case. The error is about its fields.
 func (s *Suite) prepare(ctx context.Context, p *policies, c *Case) (*prepared, error) {
-	m, err := p.mesh(c.Policy)
+	m, err := p.mesh(c)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +236,19 @@ func (o *outcome) verdict() Verdict {
 	var matched, isFalse, failed bool
 	for _, s := range o.seen.states {
 		matched, isFalse, failed = matched || s.matched, isFalse || s.isFalse, failed || s.failed
+	}
+	for _, h := range o.answer.Outcomes {
+		if strings.Contains(h.GetConfiguration(), "/") { // a policy, by its kind and name
+			continue
+		}
+		switch h.GetOutcome() {
+		case "allowed", "patched":
+			matched = true
+		case "denied":
+			isFalse = true
+		case "failed", "failed-open":
+			failed = true
+		}
 	}
 	switch allowed := o.answer.Response.GetAllowed(); {
 	case !allowed && (isFalse || !failed):

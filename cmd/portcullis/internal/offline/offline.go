@@ -23,6 +23,9 @@ import (
 
 // Mesh is one configuration, by which a [Judge] judges reviews. Its methods may be called concurrently.
 type Mesh struct {
+	// Streams carries the calls of hooks of hosts ([NewWithHooks]); nil fails them. It is set before the first judge.
+	Streams review.Backend
+
 	snapshot *match.Snapshot
 	codec    *builtin.Codec
 	clusters *cluster.Registry
@@ -36,15 +39,50 @@ const undeclared = ""
 // New compiles a configuration. It leaves out the objects that need a host, a webhook or a running mesh ([Mesh.Unjudged]). The problems are about how the
 // objects fit together, as [config.Compile] has them.
 func New(objects []config.Object) (*Mesh, config.Problems) {
+	return compile(objects, func(*config.Object) *config.Object { return nil })
+}
+
+// NewWithHooks is New with the hooks that hosts serve over streams, and their HookRoutes. Hosts of any authority may serve them, and a hook in shadow
+// decides as others do.
+func NewWithHooks(objects []config.Object) (*Mesh, config.Problems) {
+	routed := map[string]bool{}
+	for i := range objects {
+		if r := objects[i].Route; servedByHosts(r) {
+			routed[r.Spec.Configuration] = true
+		}
+	}
+	return compile(objects, func(o *config.Object) *config.Object {
+		switch {
+		case servedByHosts(o.Route):
+			served, route := *o, *o.Route
+			route.Spec.Authorities, route.Spec.Shadow = nil, false
+			served.Route = &route
+			return &served
+		case o.Route == nil && routed[o.Name] && !o.Initializes():
+			return o
+		}
+		return nil
+	})
+}
+
+// servedByHosts reports whether a HookRoute names hosts that serve hooks over streams.
+func servedByHosts(r *kinds.HookRoute) bool {
+	return r != nil && r.Spec.Stream != nil && r.Spec.Stage != kinds.StageInitialize
+}
+
+// compile compiles a configuration. called returns the object to judge by for a webhook configuration or a HookRoute, or nil.
+func compile(objects []config.Object, called func(*config.Object) *config.Object) (*Mesh, config.Problems) {
 	m := &Mesh{codec: builtin.New(builtin.Options{}), declared: map[string]*kinds.Cluster{}}
 	var judged []config.Object
 	for i := range objects {
-		switch o := &objects[i]; {
-		case o.Validating != nil, o.Mutating != nil, o.Route != nil:
-			m.unjudged = append(m.unjudged, *o)
-		default:
-			judged = append(judged, *o)
+		o := &objects[i]
+		if o.Validating != nil || o.Mutating != nil || o.Route != nil {
+			if o = called(o); o == nil {
+				m.unjudged = append(m.unjudged, objects[i])
+				continue
+			}
 		}
+		judged = append(judged, *o)
 	}
 	var problems config.Problems
 	m.snapshot, problems = config.Compile("files", judged)
@@ -71,7 +109,7 @@ func withoutConnection(c *kinds.Cluster) *kinds.Cluster {
 // Unjudged are the objects of the configuration that no review is judged by: webhook configurations, initializers and HookRoutes.
 func (m *Mesh) Unjudged() []config.Object { return m.unjudged }
 
-// Hooks are the policies in force, in the order in which they are asked. The caller must not write to the slice.
+// Hooks are the policies and hooks in force, in the order in which they are asked. The caller must not write to the slice.
 func (m *Mesh) Hooks() []*match.Hook { return m.snapshot.Hooks() }
 
 // Backwards is the mesh with its mutating policies in the opposite order.
@@ -80,6 +118,9 @@ func (m *Mesh) Backwards() *Mesh {
 	other.snapshot = m.snapshot.Backwards()
 	return &other
 }
+
+// Snapshot is the compiled configuration.
+func (m *Mesh) Snapshot() *match.Snapshot { return m.snapshot }
 
 // Judge judges the reviews of clusters with the same facts. It has the dispatcher of a mesh, with all that it remembers from one review to the next.
 type Judge struct{ dispatcher *dispatcher.Dispatcher }
@@ -92,8 +133,12 @@ func (m *Mesh) With(f *Facts) (*Judge, error) {
 	if f == nil {
 		f = &Facts{}
 	}
+	streams := m.Streams
+	if streams == nil {
+		streams = noStreams{}
+	}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: noStreams{},
+		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: streams,
 		Codec:      func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
 		PolicyTime: policyTime,
 	})

@@ -17,7 +17,7 @@ import (
 
 func test(t *testing.T, args ...string) clitest.Result {
 	t.Helper()
-	return clitest.Execute(t, casetest.NewCommand(), nil, args...)
+	return clitest.Execute(t, casetest.NewCommand(nil), nil, args...)
 }
 
 func TestEachFieldOfACaseHasACase(t *testing.T) {

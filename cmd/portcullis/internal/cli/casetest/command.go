@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,8 @@ const (
 )
 
 type command struct {
+	start        cases.StartHosts
+	hosts        []string
 	only, output string
 	coverage     bool
 	least        float64
@@ -30,15 +33,18 @@ type command struct {
 	once         bool
 }
 
-// NewCommand returns "test".
-func NewCommand() *cobra.Command {
-	var c command
+// NewCommand returns "test". The function starts the hosts of case files.
+func NewCommand(start cases.StartHosts) *cobra.Command {
+	c := command{start: start}
 	cmd := &cobra.Command{
 		Use:   "test DIR...",
-		Short: "Run the cases of policies",
+		Short: "Run the cases of policies and hosts",
 		Long: `Test judges the requests in case files by the policies beside them, and compares each verdict with the expected verdict. It asks no mesh and no
 cluster: policies are compiled and evaluated in this process as a mesh does it. A case file has the name cases.yaml or NAME.cases.yaml, and is found in
 the directories and below them; kyverno-test.yaml is read too. A Policy in mode shadow or warn is judged as though it were enforced.
+
+Hosts in any language are tested too: name their commands in the case file, or with --host. They run in the directory of the case file, dial this process
+by the flags --dispatchers, --cert, --key and --ca that follow their own arguments, and serve the hooks in the webhook configurations and HookRoutes there.
 
 A case that meets no policy has the verdict "unmatched", and fails unless it expects that. With --coverage it lists the validations that were never
 true or never false, the conditions that never excluded a request, and the mutations that never changed an object. docs/policy-tests.md describes the
@@ -48,6 +54,7 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 		Example: `  portcullis test policies
   portcullis test policies --run 'team' --coverage
   portcullis test policies --watch
+  portcullis test . --host 'python3 imagepolicy.py'
   portcullis test policies --coverage-min 100 -o github
   portcullis test policies -o junit > results.xml`,
 		Args: func(_ *cobra.Command, dirs []string) error {
@@ -59,6 +66,7 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.only, "run", "", "run the cases alone whose name has a match of this regular expression")
+	f.StringArrayVar(&c.hosts, "host", nil, "command of a host that serves the hooks of case files without \"hosts\", such as 'python3 main.py'; may be repeated")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too; with -o json also the review of each case, with its answer")
 	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
 	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
@@ -83,6 +91,12 @@ func (c *command) check() (only *regexp.Regexp, err error) {
 	if c.least < 0 || c.least > 100 {
 		return nil, fmt.Errorf("--coverage-min %v: must be a number of percent, from 0 to 100", c.least)
 	}
+	if slices.Contains(c.hosts, "") {
+		return nil, errors.New("--host: name the command of a host")
+	}
+	if len(c.hosts) > cases.MaxHosts {
+		return nil, fmt.Errorf("--host: there are %d, and at most %d are run", len(c.hosts), cases.MaxHosts)
+	}
 	c.coverage = c.coverage || c.least > 0
 	if c.only == "" {
 		return nil, nil //nolint:nilnil // all cases
@@ -95,7 +109,12 @@ func (c *command) check() (only *regexp.Regexp, err error) {
 
 // run runs all cases once.
 func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, out io.Writer) error {
-	r, err := runAll(ctx, dirs, &cases.Runner{Only: only, Once: c.once, Reviews: c.verbose && c.output == printer.JSON})
+	runner := &cases.Runner{Only: only, Once: c.once, Reviews: c.verbose && c.output == printer.JSON, StartHosts: c.start}
+	for _, text := range c.hosts {
+		runner.Hosts = append(runner.Hosts, cases.Host{Command: cases.Command{Text: text}})
+	}
+	r, err := runAll(ctx, dirs, runner)
+	err = errors.Join(err, runner.Close())
 	if err != nil {
 		return err
 	}
@@ -136,7 +155,7 @@ func runAll(ctx context.Context, dirs []string, runner *cases.Runner) (*report, 
 			r.errs = append(r.errs, err)
 			continue
 		}
-		r.add(file, results)
+		r.add(file, results, runner.Log(suite))
 	}
 	if r.Passed+r.Failed == 0 && len(r.errs) == 0 {
 		return nil, fmt.Errorf("--run %s: no case has such a name", runner.Only)

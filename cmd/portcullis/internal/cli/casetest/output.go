@@ -27,8 +27,10 @@ type report struct {
 
 // fileReport is the result of a case file.
 type fileReport struct {
-	File   string        `json:"file"`
-	Cases  []*caseReport `json:"cases"`
+	File  string        `json:"file"`
+	Cases []*caseReport `json:"cases"`
+	// Log is the end of the output of the hosts; absent if all cases have passed.
+	Log    string `json:"log,omitempty"`
 	failed int
 	took   time.Duration
 }
@@ -55,8 +57,8 @@ type coverage struct {
 
 func newCoverage(c *cases.Coverage) *coverage { return &coverage{c, c.Percent()} }
 
-// add adds the results of a file.
-func (r *report) add(file string, results []cases.Result) {
+// add adds the results of a file, whose hosts have written a log.
+func (r *report) add(file string, results []cases.Result, log string) {
 	f := &fileReport{File: file, Cases: []*caseReport{}}
 	for i := range results {
 		one := &results[i]
@@ -73,6 +75,9 @@ func (r *report) add(file string, results []cases.Result) {
 			r.Failed++
 			f.failed++
 		}
+	}
+	if f.failed > 0 {
+		f.Log = log
 	}
 	if len(f.Cases) > 0 {
 		r.Files = append(r.Files, f)
@@ -110,6 +115,9 @@ func (c *command) writeFile(text *strings.Builder, f *fileReport) {
 		default:
 			fmt.Fprintf(text, "%s:%d: FAIL: %s\n%s\n", f.File, one.Line, name, indent(failures))
 		}
+	}
+	if f.Log != "" {
+		fmt.Fprintf(text, "%s: output of the hosts:\n%s\n", f.File, indent(printer.Text(f.Log)))
 	}
 	if f.failed > 0 {
 		fmt.Fprintf(text, "FAIL  %s  %d of %s failed\n", f.File, f.failed, casesOf(len(f.Cases)))

@@ -33,7 +33,7 @@ func TestThePageShowsItsOutputs(t *testing.T) {
 			shown = append(shown, block)
 		}
 	}
-	if len(documents) != 4 || len(shown) != 3 {
+	if len(documents) != 5 || len(shown) != 3 {
 		t.Fatalf("%d documents, %d outputs", len(documents), len(shown))
 	}
 	t.Chdir(t.TempDir())
@@ -48,7 +48,7 @@ func TestThePageShowsItsOutputs(t *testing.T) {
 	} {
 		write(t, "policies", "cases.yaml", cases)
 		command, want, _ := strings.Cut(strings.TrimPrefix(shown[i], "$ portcullis test "), "\n")
-		r := clitest.Execute(t, casetest.NewCommand(), nil, strings.Fields(command)...)
+		r := clitest.Execute(t, casetest.NewCommand(nil), nil, strings.Fields(command)...)
 		if diff := cmp.Diff(want, r.Out+r.Notes); diff != "" {
 			t.Errorf("%s (-page +command):\n%s", command, diff)
 		}
@@ -56,7 +56,7 @@ func TestThePageShowsItsOutputs(t *testing.T) {
 	write(t, "policies", "shared.cases.yaml", documents[2])
 	for _, command := range strings.Split(strings.TrimSpace(blocks("sh")[0]), "\n")[1:] {
 		command, _, _ = strings.Cut(strings.TrimPrefix(command, "portcullis test "), " >")
-		if r := clitest.Execute(t, casetest.NewCommand(), nil, strings.Fields(command)...); r.Code != 0 {
+		if r := clitest.Execute(t, casetest.NewCommand(nil), nil, strings.Fields(command)...); r.Code != 0 {
 			t.Errorf("%s: exit code %d\n%s%s", command, r.Code, r.Out, r.Notes)
 		}
 	}
@@ -75,7 +75,7 @@ spec:
   - {expression: object.spec.replicas <= int(params.data.most), messageExpression: "'at most ' + params.data.most"}
   - {expression: "authorizer.group('apps').resource('deployments').check('scale').allowed()", message: you may not scale}
 `)
-	if r := clitest.Execute(t, casetest.NewCommand(), nil, "limits"); r.Code != 0 {
+	if r := clitest.Execute(t, casetest.NewCommand(nil), nil, "limits"); r.Code != 0 {
 		t.Errorf("%s%s", r.Out, r.Notes)
 	}
 }

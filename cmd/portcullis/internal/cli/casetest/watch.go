@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,11 +48,17 @@ func (c *command) repeat(ctx context.Context, dirs []string, only *regexp.Regexp
 	}
 }
 
+// made are the names of directories that the tools of languages write into when hosts start.
+var made = []string{".git", ".venv", "__pycache__", "build", "dist", "node_modules", "target", "venv"} //nolint:gochecknoglobals // a table, never written
+
 // fingerprint changes with the files of directories, and with the policies that their case files name.
 func fingerprint(dirs []string) (string, error) {
 	var text strings.Builder
-	n := 0
+	root, n := "", 0
 	add := func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && path != root && slices.Contains(made, entry.Name()) {
+			return fs.SkipDir
+		}
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -76,6 +83,7 @@ func fingerprint(dirs []string) (string, error) {
 		}
 	}
 	for i, path := range paths {
+		root = path
 		if err := filepath.WalkDir(path, add); err != nil && i < len(dirs) {
 			return "", err
 		}

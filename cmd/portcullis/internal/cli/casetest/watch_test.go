@@ -21,7 +21,7 @@ func TestCasesAreRunAgainWhenAFileChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	lines, out := io.Pipe()
-	cmd, ended := casetest.NewCommand(), make(chan error, 1)
+	cmd, ended := casetest.NewCommand(nil), make(chan error, 1)
 	cmd.SetArgs([]string{dir, "--watch"})
 	cmd.SetOut(out)
 	go func() {
