@@ -50,6 +50,9 @@ A case that meets no policy has the verdict "unmatched", and fails unless it exp
 true or never false, the conditions that never excluded a request, and the mutations that never changed an object. docs/policy-tests.md describes the
 case files.
 
+Mutating policies are applied to their own result too, and in the opposite order. A case fails if a policy changes its own result again, or if two policies
+depend on their order. --once leaves this out.
+
 Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than --coverage-min is covered; 2 when files cannot be read.`,
 		Example: `  portcullis test policies
   portcullis test policies --run 'team' --coverage

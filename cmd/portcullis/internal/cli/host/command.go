@@ -2,12 +2,8 @@
 package host
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -53,7 +49,7 @@ it denies Pods with images that are not named by digest. With --mutating a secon
 			if err != nil {
 				return err
 			}
-			if err := write(args[0], files); err != nil {
+			if err := cli.WriteFolder(args[0], files); err != nil {
 				return err
 			}
 			dir, err := filepath.Abs(args[0])
@@ -69,25 +65,4 @@ it denies Pods with images that are not named by digest. With --mutating a secon
 	cmd.Flags().BoolVar(&mutating, "mutating", false, "write a second hook too, which changes objects")
 	cobra.CheckErr(cmd.MarkFlagRequired("lang"))
 	return cmd
-}
-
-// write writes files to a directory, which must be empty if it is there.
-func write(dir string, files map[string][]byte) error {
-	switch there, err := os.ReadDir(dir); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	case len(there) > 0:
-		return fmt.Errorf("%s is not empty (it has %s): name a folder that is new or empty", dir, there[0].Name())
-	}
-	for name, data := range files {
-		to := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(to, data, 0o644); err != nil { //nolint:gosec // the sources of a project are for all to read
-			return err
-		}
-	}
-	return nil
 }

@@ -1,8 +1,9 @@
 package host
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 )
 
 // language is the way to begin a host in it. Its commands are the example's commands, with the name of the new host.
@@ -106,14 +107,14 @@ func (p *project) steps(dir string) []step {
 		{"A review, in a third one", "portcullis review -f dev/pod.json --stage validate --explain --ready-file dev/ready.json"},
 	}
 	for i := range steps {
-		steps[i].commands = "cd " + quoted(dir) + "\n" + steps[i].commands
+		steps[i].commands = "cd " + cli.Quoted(dir) + "\n" + steps[i].commands
 	}
 	return steps
 }
 
 // deploy are the commands that bring the host into a cluster.
 func (p *project) deploy(dir string) step {
-	return step{"In a cluster, later: the image, and the chart of hosts with values.yaml. .github/workflows/ci.yaml tests and builds both", "cd " + quoted(dir) + `
+	return step{"In a cluster, later: the image, and the chart of hosts with values.yaml. .github/workflows/ci.yaml tests and builds both", "cd " + cli.Quoted(dir) + `
 docker build --build-context portcullis="$PORTCULLIS" -t ` + p.name + `:dev .
 helm install ` + p.name + ` "$PORTCULLIS"/deploy/chart/portcullis-host --namespace policy --values values.yaml`}
 }
@@ -125,12 +126,4 @@ func (p *project) text(dir string) string {
 		text.WriteString("# " + s.title + "\n" + s.commands + "\n\n")
 	}
 	return text.String()
-}
-
-// quoted is a path as a word of a shell.
-func quoted(path string) string {
-	if regexp.MustCompile(`^[\w./-]+$`).MatchString(path) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

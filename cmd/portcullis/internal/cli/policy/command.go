@@ -26,10 +26,11 @@ func NewCommand() *cobra.Command {
 		Use:   "policy",
 		Short: "Work with policies",
 		Long:  `Policy has the commands about documents of kind Policy, which docs/policies.md explains, and about the admission policies of Kubernetes.`,
-		Example: `  portcullis policy expand policy.yaml
+		Example: `  portcullis policy init require-team
+  portcullis policy expand policy.yaml
   portcullis policy promote no-latest-images --cluster trial --mode warn
   portcullis policy import --kube-context prod-1 --shadow > policies.yaml`,
-	}, newExpandCommand(), newPromoteCommand(), newImportCommand())
+	}, newInitCommand(), newExpandCommand(), newPromoteCommand(), newImportCommand())
 }
 
 type expandCommand struct {
