@@ -289,6 +289,18 @@ func TestAListIsReadItemByItem(t *testing.T) {
 			t.Errorf("%.100s: %.100s\nwant %.100s", text, got, want)
 		}
 	}
+	read := 0
+	meta, err := Page(strings.NewReader(`{"kind":"PodList","metadata":{"continue":"next"},"items":[{},{}]}`), func([]byte) error {
+		read++
+		return nil
+	})
+	if read != 2 || meta.Continue != "next" || err != nil {
+		t.Errorf("a part of a list: %d items, %+v, %v", read, meta, err)
+	}
+	long := `{"kind":"PodList","metadata":{"continue":"` + strings.Repeat("a", MaxContinueBytes+1) + `"},"items":[]}`
+	if _, err := Page(strings.NewReader(long), nil); err == nil || !strings.Contains(err.Error(), "more than 4096 bytes") {
+		t.Errorf("a long token: %v", err)
+	}
 	stop := errors.New("stop")
 	if _, err := Items(strings.NewReader(`{"items":[1,2]}`), func([]byte) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("an item that is refused: %v", err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -24,6 +25,8 @@ const (
 	MaxPageBytes = 32 << 20
 	// MaxPages bounds the pages of an audit: an API server could go on without end.
 	MaxPages = 1_000_000
+	// maxTrailing bounds the bytes behind a list.
+	maxTrailing = 1 << 10
 	// maxRestarts bounds how often a list begins again.
 	maxRestarts = 3
 )
@@ -128,7 +131,13 @@ func (c *Cluster) page(ctx context.Context, l list, from string, limit int) (p p
 		p.items = append(p.items, bytes.Clone(raw))
 		return nil
 	})
-	p.next.Continue = meta.Continue
+	if err != nil {
+		return page{}, err
+	}
+	_, err = io.CopyN(io.Discard, body, maxTrailing) // to the end: an API server logs an answer that is not read
+	if p.next.Continue = meta.Continue; errors.Is(err, io.EOF) {
+		err = nil
+	}
 	return p, err
 }
 

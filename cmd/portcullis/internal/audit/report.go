@@ -46,7 +46,7 @@ type Report struct {
 	Resources []*ResourceReport `json:"resources"`
 	// Namespaces by name; the first, without a name, has the objects that are in none.
 	Namespaces []*NamespaceReport `json:"namespaces"`
-	// Findings are of each policy the first ones; Omitted is how many there are more.
+	// Findings are of each policy the first ones, the worst results first; Omitted is how many there are more.
 	Findings []Finding `json:"findings"`
 	Omitted  int       `json:"omitted"`
 	// Unaudited are policies and parts of the cluster about which the audit says nothing.
@@ -238,6 +238,7 @@ func (c *counter) note(text string) {
 // end sorts the report.
 func (c *counter) end(now time.Time) {
 	c.Ended = now
+	slices.SortStableFunc(c.Findings, func(a, b Finding) int { return slices.Index(results(), b.Result) - slices.Index(results(), a.Result) })
 	slices.SortFunc(c.Policies, func(a, b *PolicyReport) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Namespaces, func(a, b *NamespaceReport) int { return cmp.Compare(a.Name, b.Name) })
 	for _, r := range c.Resources {
