@@ -56,6 +56,8 @@ type Entry struct {
 	Write *offline.Write
 	// Request is a request as a hook has it; nil with Write.
 	Request *admissionv1.AdmissionRequest
+	// Stage is the stage in which a dispatcher judged it; STAGE_ADMIT, which is both, for other requests.
+	Stage admissionv1.Stage
 	// Denied is true if admission refused it.
 	Denied bool
 	// WithoutOld is an update whose object before it is not known. It has the new one in its place.
@@ -198,12 +200,13 @@ func (l *Log) line(file string, number int, line []byte) error {
 		// Time and Cluster are of reviews that a dispatcher has recorded.
 		Time     time.Time `json:"time"`
 		Cluster  string    `json:"cluster"`
+		Stage    string    `json:"stage"`
 		Response *struct {
 			Allowed bool `json:"allowed"`
 		} `json:"response"`
 	}
 	isJSON := json.Unmarshal(line, &head) == nil
-	switch at := (Entry{File: file, Line: number}); {
+	switch at := (Entry{File: file, Line: number, Stage: admissionv1.Stage_STAGE_ADMIT}); {
 	case isJSON && head.Kind == "Event" && strings.HasPrefix(head.APIVersion, auditGroup):
 		return l.event(at, line)
 	case isJSON && head.Kind == "EventList" && strings.HasPrefix(head.APIVersion, auditGroup):
@@ -219,6 +222,9 @@ func (l *Log) line(file string, number int, line []byte) error {
 			return nil //nolint:nilerr // it is counted
 		}
 		at.Request, at.Time, at.Denied = decoded.GetRequest(), head.Time, head.Response != nil && !head.Response.Allowed
+		if stage := admissionv1.Stage_value["STAGE_"+strings.ToUpper(head.Stage)]; stage != 0 {
+			at.Stage = admissionv1.Stage(stage)
+		}
 		if at.Request.Cluster = head.Cluster; head.Cluster == "" {
 			at.Request.Cluster = l.Cluster
 		}

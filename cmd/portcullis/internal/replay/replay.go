@@ -77,13 +77,13 @@ func (r *Replay) Add(ctx context.Context, e *Entry) error {
 		r.leave(LeftSecret)
 		return nil
 	}
-	then, err := ask(ctx, r.options.Candidate, request)
+	then, err := ask(ctx, r.options.Candidate, e.Stage, request)
 	if err != nil {
 		return r.unanswered(ctx)
 	}
 	now := verdict{denied: e.Denied}
 	if r.options.Now != nil {
-		if now, err = ask(ctx, r.options.Now, request); err != nil {
+		if now, err = ask(ctx, r.options.Now, e.Stage, request); err != nil {
 			return r.unanswered(ctx)
 		}
 		then.keepHooks(now)
@@ -119,9 +119,9 @@ func (r *Replay) Report(l *Log) *Report {
 	return r.report.report(l)
 }
 
-// ask judges both stages of a request.
-func ask(ctx context.Context, judge Judge, request *admissionv1.AdmissionRequest) (verdict, error) {
-	answer, err := judge(ctx, &admissionv1.ReviewRequest{Stage: admissionv1.Stage_STAGE_ADMIT, Request: request, Explain: true, AwaitShadows: true})
+// ask judges a request.
+func ask(ctx context.Context, judge Judge, stage admissionv1.Stage, request *admissionv1.AdmissionRequest) (verdict, error) {
+	answer, err := judge(ctx, &admissionv1.ReviewRequest{Stage: stage, Request: request, Explain: true, AwaitShadows: true})
 	if err != nil {
 		return verdict{}, err
 	}
@@ -238,7 +238,7 @@ func objectOf(request *admissionv1.AdmissionRequest) string {
 func Judged(ctx context.Context, mesh *offline.Mesh, judge Judge, e *Entry) error {
 	request, err := requestOf(ctx, mesh, e)
 	if err == nil {
-		_, err = ask(ctx, judge, request)
+		_, err = ask(ctx, judge, e.Stage, request)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ type Change struct {
 	// Policy is the kind and the name of the policy, or the names of configuration and hook; empty for a difference of the changed object alone.
 	Policy  string `json:"policy,omitempty"`
 	Cluster string `json:"cluster"`
-	// Now and Then are the effects in force and of the candidate: allowed, denied, failed, failed-open, warned or changed, and in shadow the same after "shadow: ".
+	// Now and Then are the effects in force and of the candidate: allowed, denied, failed, failed-open, warned or changed. In shadow they follow "shadow: ".
 	Now  string `json:"now"`
 	Then string `json:"then"`
 	// Requests is how many there are. Namespaces and Users are by number.

@@ -32,6 +32,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
+	"github.com/portcullis-mesh/portcullis/dispatcher/reviewlog"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
@@ -89,6 +90,7 @@ type app struct {
 	shadows      *shadow.Recorder
 	initializers *initializers // nil without etcd
 	judge        *dispatcher.Dispatcher
+	recorded     *reviewlog.Log  // nil without --record
 	typeChecks   lint.TypeChecks // for each inspection
 	bridge       *bridge.Bridge
 	grpc         *grpc.Server
@@ -299,8 +301,15 @@ func (a *app) wireRoad(metrics prometheus.Registerer) error {
 		metrics.Register(newBreakGlassMetric(a))); err != nil {
 		return err
 	}
+	reviewer := bridge.Reviewer(a.judge)
+	if a.config.record.dir != "" {
+		if a.recorded, err = a.config.record.open(a.judge, metrics, a.log); err != nil {
+			return fmt.Errorf("--record: %w", err)
+		}
+		reviewer = a.recorded
+	}
 	options := bridge.Options{
-		Reviewer:       a.judge,
+		Reviewer:       reviewer,
 		Authorize:      a.clusters.Authorize,
 		MaxBodyBytes:   a.config.maxBody,
 		Memory:         a.memory,

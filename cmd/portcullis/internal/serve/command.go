@@ -34,6 +34,7 @@ type serveConfig struct {
 	capabilities    bool
 	webhooks        webhookConfig
 	initializers    initializerConfig
+	record          recordConfig
 	readyFile       string
 	maxBody         int64
 	memory          int64
@@ -100,7 +101,7 @@ connections as they become idle, tells the hosts, and stops when the last review
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
 			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(),
-				checkSlow(c.slow), c.initializers.validate())
+				checkSlow(c.slow), c.initializers.validate(), c.record.validate())
 			if err != nil {
 				return err
 			}
@@ -205,6 +206,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 		"how long a key is known before entries get a capability of it: other dispatchers may see the file later")
 	c.webhooks.bind(f)
 	c.initializers.bind(f)
+	c.record.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")
 	f.Int64Var(&c.maxBody, "max-body-bytes", bridge.DefaultMaxBodyBytes, "largest review, in bytes")
 	f.Int64Var(&c.memory, "memory-budget", bridge.DefaultMemoryBudget,

@@ -91,6 +91,9 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	} {
 		g.Go(func() error { return part(background) })
 	}
+	if a.recorded != nil {
+		g.Go(func() error { return a.recorded.Run(background) })
+	}
 	if a.statuses != nil {
 		g.Go(func() error { return a.statuses.Run(background) })
 	}
