@@ -146,6 +146,10 @@ func TestAHostCanBeDeployed(t *testing.T) {
 				t.Errorf("%s: CI does not run %s", lang, command)
 			}
 		}
+		cases := "portcullis test . --host '" + strings.ReplaceAll(languages()[lang].start, exampleName, "require-label") + "'"
+		if !strings.Contains(steps, "\n"+cases+"\n") || !strings.Contains(read(t, filepath.Join(dir, ".github", "workflows", "ci.yaml")), "- run: "+cases+" -o github\n") {
+			t.Errorf("%s: the steps or CI do not run %s", lang, cases)
+		}
 		for block := range strings.SplitSeq(strings.TrimSpace(steps), "\n\n") {
 			if lines := strings.Split(block, "\n"); lines[1] != "cd "+dir {
 				t.Errorf("%s: the block begins elsewhere:\n%s", lang, block)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
@@ -112,6 +113,15 @@ func (p *project) steps(dir string) []step {
 	return steps
 }
 
+// cases are the commands that run the cases by the program itself.
+func (p *project) cases(dir string) step {
+	return step{"The cases, by the program itself in a mesh in memory", "cd " + cli.Quoted(dir) + "\n" + p.runCases()}
+}
+
+func (p *project) runCases() string {
+	return "portcullis test . --host '" + strings.ReplaceAll(p.start, exampleName, p.name) + "'"
+}
+
 // deploy are the commands that bring the host into a cluster.
 func (p *project) deploy(dir string) step {
 	return step{"In a cluster, later: the image, and the chart of hosts with values.yaml. .github/workflows/ci.yaml tests and builds both", "cd " + cli.Quoted(dir) + `
@@ -122,7 +132,8 @@ helm install ` + p.name + ` "$PORTCULLIS"/deploy/chart/portcullis-host --namespa
 // text has the steps for the author of a host in dir.
 func (p *project) text(dir string) string {
 	var text strings.Builder
-	for _, s := range append(p.steps(dir), p.deploy(dir)) {
+	steps := p.steps(dir)
+	for _, s := range slices.Concat(steps[:1], []step{p.cases(dir)}, steps[1:], []step{p.deploy(dir)}) {
 		text.WriteString("# " + s.title + "\n" + s.commands + "\n\n")
 	}
 	return text.String()

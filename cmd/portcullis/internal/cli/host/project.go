@@ -78,6 +78,7 @@ func (p *project) addDeployment(out map[string][]byte) error {
 	}
 	commands := "        " + strings.Join(p.commands, "\n        ")
 	ci = bytes.ReplaceAll(ci, []byte("COMMANDS"), []byte(commands))
+	ci = bytes.ReplaceAll(ci, []byte("CASES"), []byte(p.runCases()))
 	ignored := ".git" + strings.ReplaceAll("\n"+string(out[".gitignore"]), "\n/", "\n")
 	files := []struct{ name, text string }{
 		{"Dockerfile", string(container)}, {".github/workflows/ci.yaml", string(ci)},
