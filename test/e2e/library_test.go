@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -58,9 +59,9 @@ type libraryCase struct {
 }
 
 // TestTheLibraryJudgesInAClusterAsInItsCases makes the requests of the cases of all policies in the library. kube-apiserver gives them the answers that
-// `portcullis test` has: the verdict, the message, the code and the reason.
+// `portcullis test` has: the verdict, the message, the code and the reason. `portcullis replay` has the same verdicts on the audit log.
 func TestTheLibraryJudgesInAClusterAsInItsCases(t *testing.T) {
-	citest.Gate(t, "makes the requests of the cases of thirty policies: 9 s")
+	citest.Gate(t, "makes the requests of the cases of thirty policies: 15 s")
 	policies := libraryCases(t)
 	installLibrary(t, policies)
 	answered := 0
@@ -84,6 +85,69 @@ func TestTheLibraryJudgesInAClusterAsInItsCases(t *testing.T) {
 		})
 	}
 	t.Logf("%d policies have answered %d requests", len(policies), answered)
+
+	for name, log := range creates(t, policies) {
+		t.Run("replay of "+name, func(t *testing.T) { replayed(t, name, log) })
+	}
+}
+
+// creates are the events in the audit log of kube-apiserver about objects that cases create, by policy.
+func creates(t *testing.T, policies map[string][]*libraryCase) (logs map[string][]byte) {
+	t.Helper()
+	want := 0
+	for _, all := range policies {
+		for _, c := range all {
+			if c.Review.Request.Operation == admissionv1.Create {
+				want++
+			}
+		}
+	}
+	eventually(t, "the audit log has all creates", func() error {
+		events, err := cluster.AuditEvents(func(e *auditv1.Event) bool {
+			return e.Verb == "create" && e.ObjectRef.Subresource == "" && e.ImpersonatedUser != nil && len(e.ImpersonatedUser.Extra[judgedByPolicy]) == 1
+		})
+		if err != nil || len(events) != want {
+			return errors.Join(err, fmt.Errorf("%d events, want %d", len(events), want))
+		}
+		logs = map[string][]byte{}
+		for i := range events {
+			line, err := json.Marshal(&events[i])
+			if err != nil {
+				return err
+			}
+			name := events[i].ImpersonatedUser.Extra[judgedByPolicy][0]
+			logs[name] = append(append(logs[name], line...), '\n')
+		}
+		return nil
+	})
+	delete(logs, "no-sessions")          // about connections, whose options no event has
+	delete(logs, "required-annotations") // about a namespace that exists, as all events of allowed requests say
+	return logs
+}
+
+// replayed replays the audit log of the requests of a policy. Each has the verdict that it had.
+func replayed(t *testing.T, policy string, log []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(file, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), portcullis, "replay", file, "--config", filepath.Join(library, policy), "--enforce", "-o=json").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var report struct {
+		Denied        int `json:"denied"`
+		Allowed       int `json:"allowed"`
+		AlreadyDenied int `json:"alreadyDenied"`
+		Same          int `json:"same"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Denied+report.Allowed > 0 || report.AlreadyDenied == 0 || report.Same == 0 {
+		t.Errorf("%+v, want some that stay denied, some that stay allowed, and no other:\n%s", report, out)
+	}
 }
 
 // libraryCases are the cases by policy.
