@@ -233,3 +233,35 @@ func (instant) Start(_ context.Context, b *review.CallSet, done func(int, review
 	}
 	return func(int) {}
 }
+
+// TestReviewsOfADispatcherWithAPolicyTimeDoNotWait has a policy that takes longer than the free time of others, in many reviews of a cluster at once.
+func TestReviewsOfADispatcherWithAPolicyTimeDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		snapshot := withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+			time.Sleep(time.Second) //nolint:forbidigo // of the bubble
+			if policy.Evaluation(ctx).Err() != nil {
+				return denies("interrupted")(ctx)
+			}
+			return approves(ctx)
+		}})
+		d, err := dispatcher.New(dispatcher.Options{
+			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{}, PolicyTime: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		var running sync.WaitGroup
+		for range 8 {
+			running.Go(func() {
+				if a, err := d.Review(t.Context(), podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)); err != nil || !a.Response.GetAllowed() {
+					t.Errorf("%v %v", a.Response, err)
+				}
+			})
+		}
+		running.Wait()
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("the reviews took %s, and one takes 1s", took)
+		}
+	})
+}

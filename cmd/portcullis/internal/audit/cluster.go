@@ -105,6 +105,10 @@ func (c *Cluster) connect(ctx context.Context) (err error) {
 	if c.config, c.client, err = c.registry.API(ctx, c.name); err != nil {
 		return err //nolint:wrapcheck // as above
 	}
+	err = c.lists.Get().AbsPath("/version").Do(ctx).Error()
+	if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) { // no API server answers: waiting does not help
+		return fmt.Errorf("the API server %s: %w", c.config.Host, err)
+	}
 	for {
 		missing := c.missing()
 		if missing == nil {

@@ -2,7 +2,9 @@ package audit
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -247,6 +249,44 @@ func TestAuditWrites(t *testing.T) {
 		}
 		got := files(t, shop(), policies).audit(t, args...)
 		clitest.Golden(t, file, stamps.ReplaceAllString(got.Out, "TIME"))
+	}
+}
+
+func TestAuditOfAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	f := files(t, shop(), policies)
+	f.kubeconfig = clitest.Write(t, "kubeconfig", kubeconfig(server.URL))
+	f.audit(t).Fails(t, "connection refused")
+	f = files(t, &apiServer{refused: true}, policies)
+	f.audit(t).Fails(t, "HTTP 401")
+}
+
+// TestReportsAreAsLargeAsKubectlAppliesThem has more findings than a report has room for.
+func TestReportsAreAsLargeAsKubectlAppliesThem(t *testing.T) {
+	s := shop()
+	s.lists[podsPath] = objects{count: 1000, item: func(int) string { return pod("shop", strings.Repeat("p", 200), "") }}
+	got := files(t, s, policies).audit(t, "-o", "policyreport", "--max-findings", "1000", "--policy", "label-team")
+	results := strings.Count(got.Out, "result: fail")
+	if len(got.Out) > 256<<10 || results < 200 || !strings.Contains(got.Out, fmt.Sprintf("portcullis.dev/results-left-out: %q", fmt.Sprint(1000-results))) ||
+		!strings.Contains(got.Out, "fail: 1000\n") {
+		t.Errorf("%d results in %d bytes: %.600s", results, len(got.Out), got.Out)
+	}
+}
+
+// TestThePageShowsTheTables has the output of the first command of the page.
+func TestThePageShowsTheTables(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "..", "docs", "audit.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := os.ReadFile(filepath.Join("testdata", "tables.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, _, _ := strings.Cut(string(tables), "\nNot audited")
+	if !strings.Contains(stamps.ReplaceAllString(string(page), "TIME"), shown) {
+		t.Errorf("docs/audit.md does not show:\n%s", shown)
 	}
 }
 

@@ -30,8 +30,8 @@ func BenchmarkAudit(b *testing.B) {
 			"serviceAccountName":"default","restartPolicy":"Always"},"status":{"phase":"Running","podIP":"10.0.0.1"}}`,
 			i, names[i*len(names)/count], i, padding, i%50)
 	}}}}
-	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(s.start(b)), 0o600); err != nil {
+	file := filepath.Join(b.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(s.start(b)), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	library, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "..", "policies", "*", "policy.yaml"))
@@ -55,7 +55,7 @@ func BenchmarkAudit(b *testing.B) {
 		cmd := NewCommand()
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(os.Stderr)
-		args := []string{"--kubeconfig", kubeconfig, "--resource", "pods", "--rate", "1000", "-o", "json"}
+		args := []string{"--kubeconfig", file, "--resource", "pods", "--rate", "1000", "-o", "json"}
 		for _, file := range library {
 			args = append(args, "--config", file)
 		}

@@ -20,6 +20,8 @@ type apiServer struct {
 	// before is called for each page of objects, and answers it if it returns true; nil does not.
 	before func(w http.ResponseWriter, path, from string) bool
 
+	refused bool // each request
+
 	mu    sync.Mutex
 	pages []string // PATH?limit&continue, in their order
 }
@@ -55,18 +57,26 @@ func discoveries() map[string]string {
 }
 
 // start serves until the test ends, and returns a kubeconfig with the context prod-1.
-func (s *apiServer) start(t testing.TB) (kubeconfig string) {
+func (s *apiServer) start(t testing.TB) (config string) {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
+	return kubeconfig(server.URL)
+}
+
+func kubeconfig(server string) string {
 	return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "prod-1",
 		"clusters": [{"name": "c", "cluster": {"server": %q}}], "users": [{"name": "c", "user": {}}],
-		"contexts": [{"name": "prod-1", "context": {"cluster": "c", "user": "c"}}]}`, server.URL)
+		"contexts": [{"name": "prod-1", "context": {"cluster": "c", "user": "c"}}]}`, server)
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if s.refused {
+		refuse(w, http.StatusUnauthorized, "Unauthorized", "")
+		return
+	}
 	if text := discoveries()[r.URL.Path]; text != "" {
 		fmt.Fprint(w, text)
 		return
