@@ -65,11 +65,11 @@ var connections = map[schema.GroupVersionKind]string{ //nolint:gochecknoglobals 
 
 // Request is the request that an API server would ask admission about: its objects have the defaults of their kind ([Mesh.Default]).
 func (m *Mesh) Request(ctx context.Context, w *Write) (*admissionv1.AdmissionRequest, error) {
-	object, err := m.Complete(ctx, w, w.Object)
+	object, err := m.completed(ctx, w, w.Object)
 	if err != nil {
 		return nil, fmt.Errorf("object: %w", err)
 	}
-	old, err := m.Complete(ctx, w, w.OldObject)
+	old, err := m.completed(ctx, w, w.OldObject)
 	if err != nil {
 		return nil, fmt.Errorf("oldObject: %w", err)
 	}
@@ -95,7 +95,7 @@ func (m *Mesh) Request(ctx context.Context, w *Write) (*admissionv1.AdmissionReq
 		Uid: uuid.NewString(), Cluster: w.Cluster, Operation: operation, Name: named.GetName(), Namespace: named.GetNamespace(),
 		Kind: gvk, Resource: gvr, SubResource: resource.Subresource, RequestKind: gvk, RequestResource: gvr, RequestSubResource: resource.Subresource,
 		UserInfo: &admissionv1.UserInfo{Username: cmp.Or(w.User, DefaultUser), Groups: append([]string{}, w.Groups...)},
-		Options:  options(operation), DryRun: &w.DryRun,
+		Options:  options(operation), DryRun: &w.DryRun, Object: object.encoded(), OldObject: old.encoded(),
 	}
 	if len(w.Groups) == 0 {
 		request.UserInfo.Groups = []string{DefaultGroup}
@@ -106,15 +106,11 @@ func (m *Mesh) Request(ctx context.Context, w *Write) (*admissionv1.AdmissionReq
 	if operation == OperationConnect && !lint.IsClusterScoped(resource.Group, resource.Resource) {
 		request.Namespace = cmp.Or(w.Namespace, corev1.NamespaceDefault)
 	}
-	if request.Object, err = encode(object); err != nil {
-		return nil, err
-	}
-	request.OldObject, err = encode(old)
-	return request, err
+	return request, nil
 }
 
 // complete returns an error unless a request of the operation has these objects.
-func complete(operation string, object, old *unstructured.Unstructured) error {
+func complete(operation string, object, old *completed) error {
 	switch {
 	case operation == OperationDelete && old == nil, operation != OperationDelete && object == nil:
 		return errors.New("object: it is required")
@@ -130,6 +126,30 @@ func complete(operation string, object, old *unstructured.Unstructured) error {
 
 // Complete is an object of a request, in its namespace and with its defaults; nil for none.
 func (m *Mesh) Complete(ctx context.Context, w *Write, raw []byte) (*unstructured.Unstructured, error) {
+	c, err := m.completed(ctx, w, raw)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	o := &unstructured.Unstructured{}
+	return o, o.UnmarshalJSON(c.raw)
+}
+
+// completed is an object with its defaults, as JSON, beside the object without them, which has the same names.
+type completed struct {
+	*unstructured.Unstructured
+
+	raw []byte
+}
+
+// encoded is the object of a request; nil for none.
+func (c *completed) encoded() *admissionv1.Object {
+	if c == nil {
+		return nil
+	}
+	return &admissionv1.Object{ContentType: jsonType, Raw: c.raw}
+}
+
+func (m *Mesh) completed(ctx context.Context, w *Write, raw []byte) (*completed, error) {
 	if raw == nil {
 		return nil, nil //nolint:nilnil // as documented
 	}
@@ -142,6 +162,7 @@ func (m *Mesh) Complete(ctx context.Context, w *Write, raw []byte) (*unstructure
 		return nil, errors.New("it has no apiVersion")
 	}
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	before := o.GetNamespace()
 	switch {
 	case connections[kind] != "":
 	case lint.IsClusterScoped(resource.Group, resource.Resource):
@@ -149,18 +170,17 @@ func (m *Mesh) Complete(ctx context.Context, w *Write, raw []byte) (*unstructure
 	case o.GetNamespace() == "":
 		o.SetNamespace(cmp.Or(w.Namespace, corev1.NamespaceDefault))
 	}
-	raw, err := o.MarshalJSON()
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the field
+	var err error
+	if o.GetNamespace() != before {
+		if raw, err = o.MarshalJSON(); err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the field
+		}
 	}
-	if raw, err = m.Default(ctx, w.Cluster, raw); err != nil {
-		return nil, err
-	}
-	o = &unstructured.Unstructured{}
-	return o, o.UnmarshalJSON(raw)
+	raw, err = m.Default(ctx, w.Cluster, raw)
+	return &completed{o, raw}, err
 }
 
-func (w *Write) operation(object *unstructured.Unstructured) string {
+func (w *Write) operation(object *completed) string {
 	switch {
 	case w.Operation != "":
 		return w.Operation
@@ -195,11 +215,3 @@ func options(operation string) *admissionv1.Object {
 }
 
 const jsonType = "application/json"
-
-func encode(o *unstructured.Unstructured) (*admissionv1.Object, error) {
-	if o == nil {
-		return nil, nil //nolint:nilnil // no object
-	}
-	raw, err := o.MarshalJSON()
-	return &admissionv1.Object{ContentType: jsonType, Raw: raw}, err //nolint:wrapcheck // an object that was read can be written
-}
