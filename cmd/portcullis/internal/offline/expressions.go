@@ -56,13 +56,17 @@ func (e *Explanations) Observing(ctx context.Context) context.Context {
 // Observe implements [policy.Observer].
 func (e *Explanations) Observe(o policy.Observation) {
 	outcome := map[policy.Event]string{policy.False: expressionFalse, policy.Failed: expressionFailed}[o.Event]
+	var parts []policy.Part
+	if outcome != "" {
+		parts = e.explainer.Explain(o) // it may observe, too
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch id := o.Policy.ID(); {
 	case o.Event == policy.Begun: // anew, if it was interrupted
 		e.all = slices.DeleteFunc(e.all, func(x Expression) bool { return x.Policy == id })
 	case outcome != "" && o.Expression != "" && len(e.all) < maxExpressions:
-		e.all = append(e.all, Expression{Policy: id, Field: strings.TrimPrefix(o.Field, "."), Outcome: outcome, Parts: e.explainer.Explain(o)})
+		e.all = append(e.all, Expression{Policy: id, Field: strings.TrimPrefix(o.Field, "."), Outcome: outcome, Parts: parts})
 	}
 }
 
