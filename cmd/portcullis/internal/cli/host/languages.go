@@ -124,7 +124,8 @@ func (p *project) runCases() string {
 
 // deploy are the commands that bring the host into a cluster.
 func (p *project) deploy(dir string) step {
-	return step{"In a cluster, later: the image, and the chart of hosts with values.yaml. .github/workflows/ci.yaml tests and builds both", "cd " + cli.Quoted(dir) + `
+	const title = "In a cluster, later: the image, and the chart of hosts with values.yaml. .github/workflows/ci.yaml tests and builds both"
+	return step{title, "cd " + cli.Quoted(dir) + `
 docker build --build-context portcullis="$PORTCULLIS" -t ` + p.name + `:dev .
 helm install ` + p.name + ` "$PORTCULLIS"/deploy/chart/portcullis-host --namespace policy --values values.yaml`}
 }
