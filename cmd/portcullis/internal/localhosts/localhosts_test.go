@@ -167,6 +167,33 @@ func TestHooksAndPoliciesAreJudgedAsInAMesh(t *testing.T) {
 	}
 }
 
+func TestTheStatusOfADenialIsCompared(t *testing.T) {
+	const table = `
+- name: Another status
+  hook: imagepolicy.example.com
+  object: {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: web, image: "nginx:1"}]}}
+  expect: {allowed: false, code: 400, causes: [{field: spec, message: none}]}
+- name: The patch of a table
+  hook: team-label.example.com
+  object: {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {containers: []}}
+  expect: {allowed: true, patch: [{op: add, path: /metadata/labels, value: {team: shop}}]}
+- name: Another patch
+  hook: team-label.example.com
+  object: {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {containers: []}}
+  expect: {allowed: true, patch: []}
+`
+	r := run(t, folder(t, table), "--host", goHost)
+	r.Ends(t, 1)
+	for _, want := range []string{
+		"FAIL: Another status\n    code: 403, want 400\n    causes: [spec.containers[0].image: has no digest], want [spec: none]\n",
+		"FAIL: Another patch\n    object after mutations (- want, + got):\n", "    +  labels:\n    +    team: shop\n", "FAIL: 2 of 3 cases failed",
+	} {
+		if !strings.Contains(r.Out, want) {
+			t.Errorf("it lacks %q:\n%s", want, r.Out)
+		}
+	}
+}
+
 func TestHostsThatDoNotServeAreFaults(t *testing.T) {
 	const one = "cases:\n- {name: a, object: {apiVersion: v1, kind: Pod, metadata: {name: a}}, verdict: denied}\n"
 	for name, of := range map[string]struct {

@@ -48,8 +48,8 @@ func (c *command) repeat(ctx context.Context, dirs []string, only *regexp.Regexp
 	}
 }
 
-// made are the names of directories that the tools of languages write into when hosts start.
-var made = []string{".git", ".venv", "__pycache__", "build", "dist", "node_modules", "target", "venv"} //nolint:gochecknoglobals // a table, never written
+// made are the names of directories that tools write into, and that --watch passes over.
+var made = []string{".git", ".venv", "__pycache__", "node_modules", "target", "venv"} //nolint:gochecknoglobals // a table, never written
 
 // fingerprint changes with the files of directories, and with the policies that their case files name.
 func fingerprint(dirs []string) (string, error) {
