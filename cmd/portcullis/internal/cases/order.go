@@ -38,13 +38,13 @@ func (r *Runner) repeat(ctx context.Context, p *policies, ready *prepared, answe
 		return nil, nil
 	}
 	if r.told == nil {
-		r.told = map[string]bool{}
+		r.told, r.backwards = map[string]bool{}, map[*offline.Mesh]*offline.Mesh{}
 	}
 	again, err := r.again(ctx, p, ready, answer.Object)
 	if err != nil {
 		return nil, err
 	}
-	order, err := r.order(ctx, p, ready, changers)
+	order, err := r.order(ctx, p, ready, changers, answer)
 	return append(again, order...), err
 }
 
@@ -112,8 +112,13 @@ func (r *Runner) again(ctx context.Context, p *policies, ready *prepared, object
 }
 
 // order has the failures of pairs of policies whose result depends on their order. Both have changed the object, in either order.
-func (r *Runner) order(ctx context.Context, p *policies, ready *prepared, changers []string) (failures []string, err error) {
-	whole, others, err := ready.bothOrders(ctx, ready.mesh)
+func (r *Runner) order(
+	ctx context.Context, p *policies, ready *prepared, changers []string, answer *review.Answer,
+) (failures []string, err error) {
+	if r.backwards[ready.mesh] == nil {
+		r.backwards[ready.mesh] = ready.mesh.Backwards()
+	}
+	whole, others, err := ready.orders(ctx, ready.mesh, answer, r.backwards[ready.mesh])
 	if len(whole) == 0 || err != nil {
 		return nil, err
 	}
@@ -131,7 +136,11 @@ func (r *Runner) order(ctx context.Context, p *policies, ready *prepared, change
 		if !ok {
 			continue
 		}
-		fields, _, err := ready.bothOrders(ctx, both)
+		answer, err := ready.mutateBy(ctx, both, ready.request)
+		if err != nil {
+			return nil, err
+		}
+		fields, _, err := ready.orders(ctx, both, &answer, both.Backwards())
 		if err != nil {
 			return nil, err
 		}
@@ -167,8 +176,10 @@ func inOrders(fields []fieldDifference) string {
 	return strings.Join(lines, "\n")
 }
 
-// bothOrders judges the case by a mesh and backwards, and returns the fields that differ, and the policies that changed the object backwards.
-func (p *prepared) bothOrders(ctx context.Context, m *offline.Mesh) (fields []fieldDifference, backwards []string, err error) {
+// orders judges the case in the opposite order, and returns the fields that differ from the first answer, and the policies that changed the object.
+func (p *prepared) orders(
+	ctx context.Context, m *offline.Mesh, first *review.Answer, backwards *offline.Mesh,
+) (fields []fieldDifference, changers []string, err error) {
 	mutating := 0
 	for _, h := range m.Hooks() {
 		if h.ID.Stage == admissionv1.Stage_STAGE_MUTATE {
@@ -178,14 +189,13 @@ func (p *prepared) bothOrders(ctx context.Context, m *offline.Mesh) (fields []fi
 	if mutating < 2 {
 		return nil, nil, nil
 	}
+	second, err := p.mutateBy(ctx, backwards, p.request)
+	if err != nil {
+		return nil, nil, err
+	}
 	var objects, refusals [2]any
-	for i, mesh := range []*offline.Mesh{m, m.Backwards()} {
-		answer, err := p.mutateBy(ctx, mesh, p.request)
-		if err != nil {
-			return nil, nil, err
-		}
-		backwards, refusals[i] = patched(&answer), nothing{}
-		if !answer.Response.GetAllowed() {
+	for i, answer := range []*review.Answer{first, &second} {
+		if refusals[i] = (nothing{}); !answer.Response.GetAllowed() {
 			refusals[i] = answer.Response.GetStatus().GetMessage()
 			continue
 		}
@@ -194,9 +204,9 @@ func (p *prepared) bothOrders(ctx context.Context, m *offline.Mesh) (fields []fi
 		}
 	}
 	if objects[0] == nil || objects[1] == nil {
-		return differing(refusals[0], refusals[1], "refused", nil), backwards, nil
+		return differing(refusals[0], refusals[1], "refused", nil), patched(&second), nil
 	}
-	return differing(objects[0], objects[1], "", nil), backwards, nil
+	return differing(objects[0], objects[1], "", nil), patched(&second), nil
 }
 
 // mutateBy is the answer of a mesh after the mutating policies.

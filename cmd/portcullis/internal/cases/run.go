@@ -31,9 +31,10 @@ type Runner struct {
 	// StartHosts starts the hosts of a case file; without it hooks are not judged.
 	StartHosts StartHosts
 
-	told     map[string]bool // faults of mutating policies
-	loaded   map[string]*policies
-	coverage coverage
+	told      map[string]bool                 // faults of mutating policies
+	backwards map[*offline.Mesh]*offline.Mesh // in the opposite order
+	loaded    map[string]*policies
+	coverage  coverage
 }
 
 // Result is the result of a case.
