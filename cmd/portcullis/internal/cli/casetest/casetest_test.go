@@ -111,7 +111,7 @@ func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
 		"no name":                                 {"cases:\n- {object: " + pod + ", verdict: denied}\n", "cases.yaml:2: name: it is required"},
 		"a name twice":                            {one("verdict: denied") + "- {name: a, object: " + pod + ", verdict: denied}\n", `cases.yaml:5: the name "a" stands on line 2 already`},
 		"a table without a verdict":               {"- {name: a, object: " + pod + "}\n", "cases.yaml:1: expect: allowed is required"},
-		"an unknown field of a table":             {"- {name: a, expect: {alowed: true}}\n", `cases.yaml:1: unknown field "expect.alowed"; did you mean "allowed"?`},
+		"an unknown field of a table":             {"- {name: a, expect: {patches: []}}\n", `cases.yaml:1: unknown field "expect.patches"; did you mean "patch"?`},
 		"a patch of a table that does not fit":    {"- {name: a, object: " + pod + ", expect: {allowed: true, patch: [{op: remove, path: /a}]}}\n", "cases.yaml:1: "},
 		"a name twice in a table":                 {strings.Repeat("- {name: a, object: "+pod+", expect: {allowed: true}}\n", 2), `cases.yaml:2: the name "a" stands on line 1 already`},
 		"no cases":                                {"cases: []\n", "cases.yaml: there are no cases"},
