@@ -20,7 +20,7 @@ import (
 // costsFile has the costs that were counted last. "go test ./mesh -run Costs -update" in test/bench writes it.
 const costsFile = "costs.json"
 
-var update = flag.Bool("update", false, "write "+costsFile) //nolint:gochecknoglobals // a flag of test binaries
+var update = flag.Bool("update", false, "write "+costsFile)
 
 // costs are counted, and not timed, so that they are nearly the same on each machine. They are of one review at one caller, with both ends: the client, the
 // mesh and the hosts.

@@ -234,6 +234,31 @@ func TestTheServiceOfAMeshHasTheSameAnswer(t *testing.T) {
 	}
 }
 
+// TestDirectoriesAreReadToTheirEnds without the files of other programs, and without hidden files.
+func TestDirectoriesAreReadToTheirEnds(t *testing.T) {
+	dir := t.TempDir()
+	policy, _, _ := strings.Cut(configuration, "---\n")
+	for name, text := range map[string]string{
+		"a/b/policy.yaml": policy, "a/b/cases.yaml": "cases: []", "a/README.md": "none", "kustomization.yaml": "kind: Kustomization",
+		".github/workflow.yaml": "none", "a/.hidden.yaml": "none", "kyverno-test.yaml": "kind: Test",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects, problems, err := offline.Load(t.Context(), dir)
+	if err != nil || problems.Err() != nil || len(objects) != 1 || objects[0].Name != "label-team" {
+		t.Errorf("%v, %v, %v", objects, problems, err)
+	}
+	if _, _, err := offline.Load(t.Context(), filepath.Join(dir, "nothing")); err == nil {
+		t.Error("a missing path has no error")
+	}
+}
+
 func TestWebhooksAreNotJudged(t *testing.T) {
 	m := mesh(t)
 	if all := m.Unjudged(); len(all) != 1 || all[0].Name != "elsewhere" {
