@@ -59,7 +59,7 @@ func otherFiles() []string {
 	return []string{"kustomization.yaml", "kustomization.yml", "kyverno-test.yaml"}
 }
 
-// filesIn are the files of paths. A directory has its *.yaml, *.yml and *.json, and those of directories below it, without hidden ones.
+// filesIn are the files of paths: of a directory all *.yaml, *.yml and *.json in it and below it, without hidden files.
 func filesIn(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
