@@ -39,6 +39,7 @@ func refuses(effect string) bool { return effect == effectDenied || effect == ef
 // verdict is an answer to a request.
 type verdict struct {
 	denied  bool
+	matched bool              // a policy or hook is about the request
 	effects map[string]string // by policy or hook, without effectAllowed
 	reasons map[string]string // of effects
 	object  string            // that is stored
@@ -129,6 +130,7 @@ func ask(ctx context.Context, judge Judge, stage admissionv1.Stage, request *adm
 		denied: !answer.GetResponse().GetAllowed(), effects: map[string]string{}, reasons: map[string]string{}, object: string(answer.GetResponse().GetPatch()),
 	}
 	for _, o := range answer.GetOutcomes() {
+		v.matched = v.matched || o.GetOutcome() != "skipped"
 		name := o.GetConfiguration()
 		if !strings.Contains(name, "/") { // a hook of a webhook configuration
 			name += "/" + o.GetHook()

@@ -37,8 +37,9 @@ type Report struct {
 	Denied        int `json:"denied"`
 	Allowed       int `json:"allowed"`
 	AlreadyDenied int `json:"alreadyDenied"`
-	// Same are the requests without any difference.
-	Same int `json:"same"`
+	// Same are the requests without any difference, and Unmatched those that no policy or hook of the candidate is about.
+	Same      int `json:"same"`
+	Unmatched int `json:"unmatched"`
 	// Changes are the differences, by policy.
 	Changes []Change `json:"changes"`
 	// Incomplete is true if there were more than MaxChanges.
@@ -89,11 +90,11 @@ func (c *Case) Entry() *Entry { return c.entry }
 
 // collector makes a report.
 type collector struct {
-	judged, denied, allowed, already, same int
-	first, last                            time.Time
-	left                                   map[string]int
-	changes                                map[changeKey]*collected
-	incomplete                             bool
+	judged, denied, allowed, already, same, unmatched int
+	first, last                                       time.Time
+	left                                              map[string]int
+	changes                                           map[changeKey]*collected
+	incomplete                                        bool
 }
 
 type changeKey struct{ policy, cluster, now, then string }
@@ -118,6 +119,9 @@ func (c *collector) add(e *Entry, request *admissionv1.AdmissionRequest, now, th
 		if e.Time.After(c.last) {
 			c.last = e.Time
 		}
+	}
+	if !then.matched {
+		c.unmatched++
 	}
 	if !compared && now.denied {
 		c.already++
@@ -186,7 +190,7 @@ func (c *collector) report(l *Log) *Report {
 	}
 	r := &Report{
 		Lines: l.Lines, Requests: c.judged, First: c.first, Last: c.last, Left: sorted(left), WithoutOld: l.WithoutOld, Denied: c.denied, Allowed: c.allowed,
-		AlreadyDenied: c.already, Same: c.same, Changes: []Change{}, Incomplete: c.incomplete,
+		AlreadyDenied: c.already, Same: c.same, Unmatched: c.unmatched, Changes: []Change{}, Incomplete: c.incomplete,
 	}
 	for key, one := range c.changes {
 		cases := slices.Clone(one.cases)

@@ -124,6 +124,13 @@ func TestCostsAreCompared(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
+	write(t, "elsewhere.out", strings.ReplaceAll(before.Out, "policies.yaml", "elsewhere/policies.yaml"))
+	if r := bench(t, ".", "--compare", "elsewhere.out"); strings.Contains(r.Out, "ok: ") {
+		t.Errorf("%+v", r)
+	} else {
+		r.Fails(t, "--compare elsewhere.out: nothing is compared")
+	}
+
 	dearer := strings.NewReplacer("'team' in labels", "'team' in labels && object.metadata.name != ''", "few-replicas", "fewer-replicas").Replace(policies)
 	write(t, "policies.yaml", dearer)
 	r := bench(t, ".", "--compare", "old.out")

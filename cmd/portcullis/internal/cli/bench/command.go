@@ -122,8 +122,13 @@ func (c *command) run(ctx context.Context, dirs []string, out io.Writer) error {
 	} else {
 		err = r.write(out)
 	}
-	if err != nil || r.Comparison == nil || len(r.Comparison.Grown) == 0 {
+	switch {
+	case err != nil || r.Comparison == nil:
 		return err
+	case len(r.Comparison.Policies) == 0:
+		return fmt.Errorf("--compare %s: nothing is compared: no policy and case is in both; name the same directories from the same place", c.compare)
+	case len(r.Comparison.Grown) == 0:
+		return nil
 	}
 	names := make([]string, len(r.Comparison.Grown))
 	for i, g := range r.Comparison.Grown {

@@ -131,7 +131,7 @@ func (c *comparison) write(out io.Writer) error {
 			fmt.Fprintf(&text, "%s: %s\n", list.word, policy)
 		}
 	}
-	if len(c.Grown) == 0 {
+	if len(c.Grown) == 0 && len(c.Policies) > 0 {
 		policies := fmt.Sprintf("%d policies", len(c.Policies))
 		if len(c.Policies) == 1 {
 			policies = "1 policy"

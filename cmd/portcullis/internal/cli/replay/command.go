@@ -76,7 +76,7 @@ The exit code is 0 when no request would be denied that is allowed now, 1 when o
 	f.StringArrayVar(&c.inForce, "in-force", nil, "file or directory of the policies to compare with; may be given several times")
 	f.StringArrayVar(&c.objects, "objects", nil, "file of objects that the cluster has, such as Namespaces and params; may be given several times")
 	f.StringVar(&c.cluster, "cluster", "dev", "cluster of audit events; reviews that a dispatcher recorded name theirs")
-	f.BoolVar(&c.enforce, "enforce", false, "judge as though each Policy of --config were in mode enforce")
+	f.BoolVar(&c.enforce, "enforce", false, "judge as though each Policy of --config and --in-force were in mode enforce")
 	f.StringVar(&c.since, "since", "", "leave out requests before this time, as 2026-11-28T09:00:00Z")
 	f.StringVar(&c.until, "until", "", "leave out requests after this time")
 	f.BoolVar(&c.explain, "explain", false, "show the values of the parts of the expressions that decide the cases")
@@ -173,7 +173,7 @@ func (c *command) sides(cmd *cobra.Command) (o replay.Options, end func(), err e
 		}
 	}
 	if len(c.inForce) > 0 {
-		o.Now, err = judgeOf(cmd, configuration{"--in-force", c.inForce, false}, facts)
+		o.Now, err = judgeOf(cmd, configuration{"--in-force", c.inForce, c.enforce}, facts)
 	}
 	return o, end, err
 }

@@ -58,6 +58,9 @@ func (r *report) write(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%d requests%s: %d would be denied that are allowed now, %d would be allowed that are denied now, %d without any difference\n",
 		r.Requests, during, r.Denied, r.Allowed, r.Same)
+	if r.Unmatched == r.Requests {
+		fmt.Fprintf(out, "no policy that is tried is about any of them: look at its resources, operations and exclusions, and at --cluster\n")
+	}
 	if r.AlreadyDenied > 0 {
 		fmt.Fprintf(out, "%d were denied, and the log does not say by which policy: they are not compared\n", r.AlreadyDenied)
 	}

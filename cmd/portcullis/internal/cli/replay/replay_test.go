@@ -118,6 +118,26 @@ func TestTheSameConfigurationHasNoDifference(t *testing.T) {
 	}
 }
 
+// TestPoliciesThatAreAboutNothingAreNoSuccess since a cluster or a resource may be misspelt.
+func TestPoliciesThatAreAboutNothingAreNoSuccess(t *testing.T) {
+	pods := clitest.Write(t, "policies.yaml", strings.ReplaceAll(inForce, "deployments", "statefulsets"))
+	r := clitest.Execute(t, replay.NewCommand(), strings.NewReader(log()), "-", "--config", pods)
+	if want := "\nno policy that is tried is about any of them: "; r.Code != 0 || !strings.Contains(r.Out, want) {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
+// TestTwoVersionsInShadowAreComparedAsEnforced by --enforce, which is for both.
+func TestTwoVersionsInShadowAreComparedAsEnforced(t *testing.T) {
+	old := strings.ReplaceAll(inForce, "mode: enforce", "mode: shadow")
+	flags := []string{"-", "--enforce", "--in-force", clitest.Write(t, "old.yaml", old), "--config"}
+	looser := clitest.Write(t, "new.yaml", strings.ReplaceAll(old, "'team' in labels", "true"))
+	r := clitest.Execute(t, replay.NewCommand(), strings.NewReader(log()), append(flags, looser)...)
+	if want := "0 would be denied that are allowed now, 3 would be allowed that are denied now"; r.Code != 0 || !strings.Contains(r.Out, want) {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
 // TestARunningMeshIsComparedByDryRuns and so calls no hook that has side effects.
 func TestARunningMeshIsComparedByDryRuns(t *testing.T) {
 	var asked atomic.Int32
