@@ -2,6 +2,7 @@ package connect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -21,6 +22,9 @@ func (a *APIServer) Bind(f *pflag.FlagSet) {
 // Config returns the configuration of a client of the API server.
 func (a *APIServer) Config() (*rest.Config, error) {
 	config, err := a.loader().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("there is no kubeconfig: name the cluster by --kubeconfig FILE and --kube-context NAME, or set KUBECONFIG")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
