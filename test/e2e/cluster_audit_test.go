@@ -48,10 +48,18 @@ spec: {policyName: size, validationActions: [Deny], paramRef: {name: limits, par
 
 // auditReport is the part of the report of an audit that tests read.
 type auditReport struct {
-	Objects, Denied, Errors int
-	Complete                bool
-	Findings                []struct{ Kind, Name, Policy, Result, Message string }
-	Notes                   []string
+	Objects  int  `json:"objects"`
+	Denied   int  `json:"denied"`
+	Errors   int  `json:"errors"`
+	Complete bool `json:"complete"`
+	Findings []struct {
+		Kind    string `json:"kind"`
+		Name    string `json:"name"`
+		Policy  string `json:"policy"`
+		Result  string `json:"result"`
+		Message string `json:"message"`
+	} `json:"findings"`
+	Notes []string `json:"notes"`
 }
 
 func (r *auditReport) said() (all []string) {
