@@ -153,8 +153,10 @@ manifests: ## Render deploy/manifests from the Helm chart
 		--show-only templates/certificates-self.yaml > deploy/certificates-self.yaml
 
 .PHONY: schemas
-schemas: ## Make deploy/chart/portcullis/crds and deploy/schemas/ from internal/config/kinds
+schemas: ## Make deploy/chart/portcullis/crds and deploy/schemas/ from internal/config/kinds, and the chart's copies of policies/
 	go run ./internal/schemas/generate
+	rm -rf deploy/chart/portcullis/files/policies && mkdir deploy/chart/portcullis/files/policies
+	for p in policies/*/policy.yaml; do cp $$p deploy/chart/portcullis/files/policies/$$(basename $$(dirname $$p)).yaml; done
 
 .PHONY: benchtest
 benchtest: benchprograms ## Tests of the benchmarks, which run each of them for a few reviews, with the languages that are built

@@ -29,6 +29,7 @@ var otherNames = []string{
 	"portcullis-entries",   // the Lease of the dispatcher that keeps entries
 	"portcullis-dev",       // a service of traces, and a directory
 	"portcullis-review",    // a service of traces
+	"portcullis-audit",     // a user, and reports of policies
 	"portcullis-host",      // a chart
 }
 

@@ -122,7 +122,8 @@ spec:
 {{- fail "certificates.self.enabled and certificates.certManager.enabled write the same Secrets: set one of them" -}}
 {{- end -}}
 {{- if .Values.configuration.existingConfigMap -}}
-{{- range $name, $set := dict "configuration.files" .Values.configuration.files "cluster.name" .Values.cluster.name "exampleHost.enabled" .Values.exampleHost.enabled -}}
+{{- range $name, $set := dict "configuration.files" .Values.configuration.files "cluster.name" .Values.cluster.name
+      "exampleHost.enabled" .Values.exampleHost.enabled "policies.library" .Values.policies.library -}}
 {{- if $set -}}
 {{- fail (printf "%s is written into the ConfigMap of the chart: leave configuration.existingConfigMap empty" $name) -}}
 {{- end -}}
