@@ -15,7 +15,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/casetest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/localhosts"
-	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const root = "../../../.."
@@ -90,7 +89,7 @@ func TestTheExampleInPythonPassesItsCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := exec.CommandContext(t.Context(), python, "-c", "import portcullis_host").Run(); err != nil {
-		citest.Lacks(t, "no Python with the SDK: sdk/python/check makes it")
+		t.Skip("no Python with the SDK: sdk/python/check makes it, which runs where the SDK has changed")
 	}
 	r := run(t, root+"/examples/imagepolicy-python", "--host", python+" -B imagepolicy.py")
 	if r.Code != 0 || !strings.HasSuffix(r.Out, "ok: 20 cases passed\n") {
