@@ -31,6 +31,7 @@ var atTimes = map[string]struct {
 	"portcullis_followed_objects":                            {[]string{"cluster", "state"}, "an API server has answered"},
 	"portcullis_initializer_held_reviews":                    {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 	"portcullis_memory_cluster_used_bytes":                   {[]string{"cluster"}, "reviews are in flight"},
+	"portcullis_recorded_reviews_total":                      {[]string{"result"}, "serve has --record"},
 	"portcullis_staged_objects":                              {[]string{"cluster"}, "CREATE requests are held for their initializers"},
 	"portcullis_staged_objects_unbooked":                     {[]string{"cluster"}, "a cluster has more objects staged than its share of the memory"},
 	"portcullis_staged_written_bytes":                        {[]string{"cluster"}, "staged objects were written within the retention"},

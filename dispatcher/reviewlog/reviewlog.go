@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 const (
@@ -36,6 +37,10 @@ const (
 	// maxQueued is the most bytes of reviews that wait to be written, of which a review takes leastQueued at least: so clusters share their number, too.
 	maxQueued   = 32 << 20
 	leastQueued = 8 << 10
+	// rests is how long the writer rests, for each part of time that it has worked: so it takes a quarter of one processor, whatever users write.
+	rests = 3
+	// leastRest is the shortest rest.
+	leastRest = 5 * time.Millisecond
 	// fileAge is how long a file is written to.
 	fileAge = time.Hour
 	// fileParts is the part of all bytes that one file has at most.
@@ -178,12 +183,18 @@ func (l *Log) Run(ctx context.Context) error {
 	sweep := time.NewTicker(fileAge)
 	defer sweep.Stop()
 	var logged time.Time
+	var rest time.Duration
 	for {
 		select {
 		case e := <-l.waiting:
+			begun := time.Now()
 			if err := l.write(e); err != nil && time.Since(logged) > time.Minute && l.options.Logger != nil {
 				logged = time.Now()
 				l.options.Logger.ErrorContext(ctx, "reviews are not recorded", "error", err)
+			}
+			if rest += rests * time.Since(begun); rest > leastRest {
+				clock.Sleep(ctx, rest)
+				rest = 0
 			}
 		case <-sweep.C:
 			l.files.expire(l.options.Now())

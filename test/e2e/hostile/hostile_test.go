@@ -66,7 +66,7 @@ func newArena(t *testing.T) *arena {
 	a := &arena{callers: callers, dataDir: t.TempDir()}
 	a.Mesh = mesh.New(t, mesh.Options{
 		Portcullis: portcullis, Callers: callers, OneAuthority: true, Memory: group, Documents: victimDocuments(),
-		Args: []string{"--data-dir=" + a.dataDir, "--operator=operator", "--ready-timeout=1ns", "--pprof"},
+		Args: []string{"--data-dir=" + a.dataDir, "--operator=operator", "--ready-timeout=1ns", "--pprof", "--record=" + t.TempDir()},
 		Env:  []string{fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit/10*9)},
 	})
 	a.dispatcher = a.Serve(t)
@@ -277,7 +277,9 @@ func written(rows []row, length time.Duration) string {
 // TestEachInputThatATenantChoosesHasARole compares the roles with the table of trust.
 func TestEachInputThatATenantChoosesHasARole(t *testing.T) {
 	others := map[string]string{
-		"a request to `portcullis console`": "the operator's own browser chooses it, and the console is another process",
+		"a request to `portcullis console`":                      "the operator's own browser chooses it, and the console is another process",
+		"the objects of a cluster that `portcullis audit` lists": "an operator audits, in another process",
+		"a log for `portcullis replay`":                          "an operator replays, in another process",
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
 	if err != nil {

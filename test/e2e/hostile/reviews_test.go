@@ -29,7 +29,7 @@ const (
 func users() role {
 	return role{
 		name:   "users of a cluster",
-		inputs: []string{"a review, by JSON or gRPC", "calls in shadow", "records of reviews, and of hooks in shadow", "names in metrics"},
+		inputs: []string{"a review, by JSON or gRPC", "calls in shadow", "records of reviews, and of hooks in shadow", "names in metrics", "reviews that are recorded (`--record`)"},
 		documents: func(*attack) []string {
 			const shadow = "shadow-tenant"
 			return []string{
