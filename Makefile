@@ -103,6 +103,7 @@ examplehosts: ## Print the language and the command of each example of a host th
 .PHONY: page-go $(LANGUAGES:%=page-%)
 page-go $(LANGUAGES:%=page-%): page-%:
 	@go test ./examples -count=1 -v -timeout 40m -run TestThePage -args -language $*
+	@[ $* != python ] || go test ./cmd/portcullis/internal/localhosts -count=1 -run TestTheExampleInPython # with the SDK that is here then
 
 # It needs root. The tools are those of this machine, and not those of the base images.
 .PHONY: images

@@ -38,6 +38,7 @@ type list struct {
 	namespace string
 }
 
+// String is the resource and the namespace of the list, by which a state that was kept finds it again.
 func (l list) String() string {
 	if l.namespace == "" {
 		return l.Resource.String()

@@ -11,6 +11,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
+	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
 // auditGroup is the beginning of the apiVersion of audit events.
@@ -73,7 +74,7 @@ func (l *Log) object(e *Entry, event *auditv1.Event) error {
 			e.Write.Object = stored
 		}
 		e.Write.OldObject = before
-		if e.WithoutOld = before == nil; e.WithoutOld {
+		if e.WithoutOld = !sameKind(before, e.Write.Object); e.WithoutOld {
 			e.Write.OldObject = e.Write.Object
 		}
 	default:
@@ -142,6 +143,13 @@ func rawOf(o *runtime.Unknown) []byte {
 		return nil
 	}
 	return o.Raw
+}
+
+// sameKind reports two objects of one kind and version. A subresource may have another kind than its resource, such as Scale.
+func sameKind(a, b []byte) bool {
+	kindOfA, errA := conversion.KindOf(a)
+	kindOfB, errB := conversion.KindOf(b)
+	return errA == nil && errB == nil && kindOfA == kindOfB
 }
 
 // objectKey names an object.

@@ -65,7 +65,7 @@ func TestAuditEventsBecomeRequests(t *testing.T) {
 			},
 		},
 		"the stored object counts": {
-			lines: []string{event("create", "1", `,"responseObject":{"kind":"Deployment","spec":{"replicas":5}}`), event("update", "2", "")},
+			lines: []string{event("create", "1", `,"responseObject":{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":5}}`), event("update", "2", "")},
 			want: []string{
 				"1 CREATE shop/apps/v1/deployments by jane: ->1 denied=false dry=false without=false",
 				"2 UPDATE shop/apps/v1/deployments by jane: 5->2 denied=false dry=false without=false",
@@ -76,9 +76,20 @@ func TestAuditEventsBecomeRequests(t *testing.T) {
 			want:  []string{"1 UPDATE shop/apps/v1/deployments by jane: 2->2 denied=false dry=false without=true"},
 		},
 		"a patch has the stored object": {
-			lines: []string{event("patch", "7", `,"responseObject":{"kind":"Deployment","spec":{"replicas":3}}`), event("patch", "7", "")},
+			lines: []string{event("patch", "7", `,"responseObject":{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":3}}`), event("patch", "7", "")},
 			want:  []string{"1 UPDATE shop/apps/v1/deployments by jane: 3->3 denied=false dry=false without=true"},
 			left:  map[string]int{replay.LeftWithout: 1},
+		},
+		"an object of another kind is not the object before": {
+			lines: []string{
+				event("create", "1", ""), event("update", "2", `,"requestObject":{"apiVersion":"autoscaling/v1","kind":"Scale","spec":{"replicas":2}}`),
+				event("update", "3", `,"requestObject":{"apiVersion":"apps/v1beta1","kind":"Deployment","spec":{"replicas":3}}`),
+			},
+			want: []string{
+				"1 CREATE shop/apps/v1/deployments by jane: ->1 denied=false dry=false without=false",
+				"2 UPDATE shop/apps/v1/deployments by jane: 2->2 denied=false dry=false without=true",
+				"3 UPDATE shop/apps/v1/deployments by jane: 3->3 denied=false dry=false without=true",
+			},
 		},
 		"a refused write and a dry run store nothing": {
 			lines: []string{event("create", "1", denied), event("create", "2", `,"requestURI":"/x?dryRun=All"`), event("update", "3", "")},

@@ -33,6 +33,7 @@ type tables struct {
 	format string // of -o
 }
 
+// Title implements [Page].
 func (t *tables) Title(level int, text string) error {
 	if level == 1 {
 		return nil
@@ -41,11 +42,13 @@ func (t *tables) Title(level int, text string) error {
 	return err
 }
 
+// Line implements [Page].
 func (t *tables) Line(text string) error {
 	_, err := fmt.Fprintln(t.out, Text(text))
 	return err
 }
 
+// Table implements [Page].
 func (t *tables) Table(columns Columns, rows [][]string) error {
 	fmt.Fprintln(t.out)
 	return NewTable(t.out, t.format, columns).Write(rows...)
@@ -54,16 +57,19 @@ func (t *tables) Table(columns Columns, rows [][]string) error {
 // markdownPage is a page as GitHub and others render it.
 type markdownPage struct{ out io.Writer }
 
+// Title implements [Page].
 func (m *markdownPage) Title(level int, text string) error {
 	_, err := fmt.Fprintf(m.out, "%s %s\n\n", strings.Repeat("#", level), escape(text))
 	return err
 }
 
+// Line implements [Page].
 func (m *markdownPage) Line(text string) error {
 	_, err := fmt.Fprintf(m.out, "%s\n\n", escape(text))
 	return err
 }
 
+// Table implements [Page].
 func (m *markdownPage) Table(columns Columns, rows [][]string) error {
 	heads, rule := make([]string, len(columns)), make([]string, len(columns))
 	for i, c := range columns {

@@ -53,7 +53,7 @@ A log has one JSON document on each line: audit events of Kubernetes (with reque
 AdmissionReviews, as "serve --record DIR" writes them. Files that end with .gz are unpacked, directories are read in the order of their file names,
 and "-" is standard input. Requests for Secrets are left out, and so is all that admission is not asked about; the report counts them.
 
-Verdicts are compared with those of the policies in --in-force, with those of a running mesh (--ready-file or --server), whose hooks stay, or else with
+Each verdict is compared with the verdict of the policies in --in-force, or of a running mesh (--ready-file or --server), whose hooks stay, or else of
 the log: it says whether a request was denied, and not by which policy. Without --config a running mesh has the configuration that is tried. It is asked
 with dry runs: hooks are really called, and those with side effects are not. --objects has the objects of the cluster that policies ask for: Namespaces
 with their labels, and params. An update whose object before it is not in the log is judged as though it changed nothing; the report counts them.
