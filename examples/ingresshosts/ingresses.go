@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,6 +20,9 @@ import (
 
 // claimTime is how long an Ingress that was allowed counts before the watch has it.
 const claimTime = 10 * time.Second
+
+// maxClaims bounds the claims: users choose how many hosts an Ingress has. Past it names are not claimed, and the watch alone has them.
+const maxClaims = 10_000
 
 // byHost is the index of Ingresses by the names of their hosts.
 const byHost = "host"
@@ -95,8 +99,9 @@ func (i *ingresses) validate(_ context.Context, ingress *networkingv1.Ingress, r
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := i.now()
+	maps.DeleteFunc(i.claims, func(_ string, c claim) bool { return now.After(c.until) })
 	for n, rule := range ingress.Spec.Rules {
-		owner, err := i.ownerOf(rule.Host, r.Namespace(), now)
+		owner, err := i.ownerOf(rule.Host, r.Namespace())
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +111,8 @@ func (i *ingresses) validate(_ context.Context, ingress *networkingv1.Ingress, r
 		}
 	}
 	if !r.DryRun() {
-		for _, host := range hostsOf(ingress) {
+		hosts := hostsOf(ingress)
+		for _, host := range hosts[:min(len(hosts), maxClaims-len(i.claims))] {
 			i.claims[host] = claim{r.Namespace(), now.Add(claimTime)}
 		}
 	}
@@ -114,14 +120,9 @@ func (i *ingresses) validate(_ context.Context, ingress *networkingv1.Ingress, r
 }
 
 // ownerOf is another namespace that has a host name; empty for none. mu is held.
-func (i *ingresses) ownerOf(host, namespace string, now time.Time) (string, error) {
+func (i *ingresses) ownerOf(host, namespace string) (string, error) {
 	if host == "" {
 		return "", nil
-	}
-	for name, c := range i.claims {
-		if now.After(c.until) {
-			delete(i.claims, name)
-		}
 	}
 	if c, ok := i.claims[host]; ok && c.namespace != namespace {
 		return c.namespace, nil

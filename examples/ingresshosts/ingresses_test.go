@@ -95,7 +95,7 @@ func TestAHostNameBelongsToOneNamespace(t *testing.T) {
 
 	c.watch.Add(ingress("late", "late.example.com"))
 	for owner := ""; owner != "late"; { // until the watch has it
-		if owner, err = known.ownerOf("late.example.com", "dev", now); err != nil {
+		if owner, err = known.ownerOf("late.example.com", "dev"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,6 +115,28 @@ func TestADryRunClaimsNothing(t *testing.T) {
 		if !r.Allowed {
 			t.Error(r.Message)
 		}
+	}
+}
+
+// TestClaimsAreBounded at an Ingress with one host too many.
+func TestClaimsAreBounded(t *testing.T) {
+	known := watch(cluster{watch: apiwatch.NewRaceFreeFake()})
+	host, err := newHost(known, hostsdk.Options{Name: "test", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := hosttest.Start(t, host)
+	hosts := make([]string, maxClaims+1)
+	for n := range hosts {
+		hosts[n] = fmt.Sprintf("h%d.example.com", n)
+	}
+	for _, namespace := range []string{"a", "a"} {
+		if v := d.Review(t.Context(), hook, hosttest.Create(written(namespace, hosts...))); !v.Allowed {
+			t.Error(v.Message)
+		}
+	}
+	if len(known.claims) != maxClaims {
+		t.Errorf("%d claims", len(known.claims))
 	}
 }
 
