@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -135,20 +134,26 @@ func ask(ctx context.Context, judge Judge, stage admissionv1.Stage, request *adm
 		if !strings.Contains(name, "/") { // a hook of a webhook configuration
 			name += "/" + o.GetHook()
 		}
-		v.add(name, effectOf(o), o.GetReason())
+		_, reason := policy.CutSubject(o.GetReason())
+		v.add(name, effectOf(o), reason)
 	}
 	for _, warning := range answer.GetResponse().GetWarnings() {
-		if of := warningOf.FindStringSubmatch(warning); of != nil {
-			v.add(of[1]+"/"+of[2], effectWarned, of[3])
+		name, reason := policy.CutSubject(warning)
+		for _, kind := range []string{policy.ShortKind, policy.ValidatingKind} {
+			if of := kind + "/" + name; isAsked(answer, of) {
+				v.add(of, effectWarned, reason)
+			}
 		}
 	}
 	return v, nil
 }
 
-// warningOf is a warning of a policy.
-var warningOf = regexp.MustCompile(`^Validation failed for (Policy|ValidatingAdmissionPolicy) '([^']*)'(?: with binding '[^']*')?: (.*)`)
+// isAsked reports whether a policy has an outcome in an answer.
+func isAsked(answer *admissionv1.ReviewResponse, configuration string) bool {
+	return slices.ContainsFunc(answer.GetOutcomes(), func(o *admissionv1.HookOutcome) bool { return o.GetConfiguration() == configuration })
+}
 
-// add adds an effect. The first effect of a policy counts, and a stronger one takes its place.
+// add adds an effect. The latest effect of a policy counts, unless an earlier one refuses the request.
 func (v *verdict) add(name, effect, reason string) {
 	if effect == effectAllowed || refuses(v.effects[name]) {
 		return
