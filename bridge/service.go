@@ -120,7 +120,7 @@ func (s *service) review(
 
 	answer, refused := s.bridge.judge(ctx, &review.Request{
 		Stage: request.GetStage(), Entry: entry, Admission: admission, Reservation: reservation, Explain: request.GetExplain(),
-		AwaitShadows: request.GetAwaitShadows(), Deadline: time.Now().Add(callTime(ctx)),
+		AwaitShadows: request.GetAwaitShadows(), Expressions: request.GetExpressions(), Deadline: time.Now().Add(callTime(ctx)),
 	})
 	switch {
 	case refused == nil:

@@ -70,7 +70,7 @@ func (a *awaitedShadow) explain(o *admissionv1.HookOutcome) {
 	case a == nil:
 		o.Shadow = shadowUnanswered
 	default:
-		o.Shadow, o.Reason, o.Instance = a.outcome, a.Reason, a.Timing.Instance
+		o.Shadow, o.Reason, o.Instance, o.Expressions = a.outcome, a.Reason, a.Timing.Instance, a.Expressions
 		o.QueuedUs, o.WireUs, o.HostUs = uint32(a.Timing.Queued.Microseconds()), uint32(a.Timing.Wire.Microseconds()), uint32(a.Timing.Host.Microseconds())
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -25,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 )
@@ -94,7 +96,8 @@ type Dispatcher struct {
 	shadows       *shadows
 	speculator    *speculator
 	reinvocations *reinvocationCache
-	policyTurns   *turns.Queue // of clusters with expensive policies
+	policyTurns   *turns.Queue                      // of clusters with expensive policies
+	explainer     func() (*policy.Explainer, error) // made by the first review that asks for expressions
 	entries       entries
 }
 
@@ -123,7 +126,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		options: o, observer: observer, shadows: shadows, speculator: &speculator{capacity: o.Capacity}, reinvocations: newReinvocationCache(),
-		policyTurns: turns.NewQueue(),
+		policyTurns: turns.NewQueue(), explainer: sync.OnceValues(policy.NewExplainer),
 	}, nil
 }
 

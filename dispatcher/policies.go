@@ -64,8 +64,14 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		}
 		return free
 	})
-	var long bool
 	var rest func() // ends the turn of a long review; nil if its time ended before its turn
+	takeTurn := func() {
+		rest, _ = p.dispatcher.policyTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
+	}
+	long := s.request.Expressions // evaluates much twice
+	if long {
+		takeTurn()
+	}
 	for i := range set.Calls {
 		c := &set.Calls[i]
 		var result review.Result
@@ -73,7 +79,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		if !long {
 			result = p.judge(brief, c)
 			if long = free != nil && free.Err() != nil; long { // the evaluation may have been interrupted
-				rest, _ = p.dispatcher.policyTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
+				takeTurn()
 			}
 		}
 		if long {
@@ -106,10 +112,28 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	if c.Round > 0 {
 		ctx = policy.Again(ctx)
 	}
+	explanations := p.explanations(ctx)
+	if explanations != nil {
+		ctx = policy.WithObserver(ctx, explanations)
+	}
 	verdict, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
 	if err != nil {
 		result = review.Fail(review.FailureHandler, "%w", err)
 	}
-	result.Verdict = verdict
+	result.Verdict, result.Expressions = verdict, explanations.Take()
 	return result
+}
+
+// explanations collect the expressions of the review; nil if it does not ask for them.
+func (p policies) explanations(ctx context.Context) *policy.Explanations {
+	s := p.reviewContext
+	if s.explanations == nil && s.request.Expressions {
+		explainer, err := p.dispatcher.explainer()
+		if err != nil { // it depends on no input
+			p.dispatcher.options.Logger.ErrorContext(ctx, "no expressions are explained", "error", err)
+			return nil
+		}
+		s.explanations = explainer.Explanations()
+	}
+	return s.explanations
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
@@ -33,6 +34,8 @@ type reviewContext struct {
 	// policies is the context of policies, with their meter; nil before the first.
 	policies    context.Context //nolint:containedctx // as lookups
 	policyMeter policyMeter
+	// explanations are nil before the first policy, and unless the review asks for them.
+	explanations *policy.Explanations
 	// codec applies the patches of mutating policies; nil in validating reviews.
 	codec chain.Codec
 }

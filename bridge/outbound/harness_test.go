@@ -255,7 +255,7 @@ func (f *flight) wait() []review.Result {
 	out := make([]review.Result, cap(f.results)/2)
 	for f.left > 0 {
 		d := f.next()
-		if out[d.i] != (review.Result{}) {
+		if out[d.i].Verdict != nil || out[d.i].Failure != nil {
 			f.t.Errorf("a second result of call %d: %v", d.i, d.r)
 		}
 		out[d.i] = d.r

@@ -203,7 +203,10 @@ func (u *Reviewer) review(ctx context.Context, r *review.Request) (review.Answer
 		ctx, cancel = context.WithDeadline(ctx, certain.Add(-min(answerReserve, time.Until(certain)/10)))
 		defer cancel()
 	}
-	request := &admissionv1.ReviewRequest{Stage: r.Stage, Entry: r.Entry.String(), Request: r.Admission, Explain: r.Explain, AwaitShadows: r.AwaitShadows}
+	request := &admissionv1.ReviewRequest{
+		Stage: r.Stage, Entry: r.Entry.String(), Request: r.Admission,
+		Explain: r.Explain, AwaitShadows: r.AwaitShadows, Expressions: r.Expressions,
+	}
 	response, went, err := u.send(ctx, request)
 	if refused := denial(r.Admission.GetUid(), err); refused != nil {
 		return review.Answer{Response: refused, Refused: true}, went, nil

@@ -66,6 +66,8 @@ type Outcome struct {
 	Timing review.Timing
 	// Applying is the time that it took to apply the patch; zero without one.
 	Applying time.Duration
+	// Expressions are the expressions that explain the verdict of a policy, if the review asks for them.
+	Expressions []*admissionv1.Expression
 }
 
 // Outcomes are the outcomes of a review so far.
@@ -89,7 +91,7 @@ func (o Outcomes) All(yield func(Outcome) bool) {
 }
 
 func (c *call) outcome() Outcome {
-	o := Outcome{Call: c.Call, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying}
+	o := Outcome{Call: c.Call, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying, Expressions: c.result.Expressions}
 	if o.Effect, o.Reason = c.effect(); o.Effect == Denied {
 		o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
 	}
@@ -146,6 +148,7 @@ func hookOutcomes(calls []*call) []*admissionv1.HookOutcome {
 			ApplyUs:       uint32(o.Applying.Microseconds()),
 			Instance:      o.Timing.Instance,
 			Stage:         OwnStage(o.Hook),
+			Expressions:   o.Expressions,
 		})
 	}
 	return out

@@ -1,9 +1,6 @@
 package policy
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,30 +12,34 @@ import (
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
+// Bounds of the explanations of one review.
 const (
-	// MaxParts is the most parts of an expression in its explanation.
+	// MaxExpressions is the most expressions.
+	MaxExpressions = 64
+	// MaxParts is the most parts of an expression.
 	MaxParts = 64
 	// MaxPartBytes is the most bytes of the text of a part, and of its value.
 	MaxPartBytes = 240
+	// MaxExplainedBytes is the most bytes of all parts.
+	MaxExplainedBytes = 64 << 10
+	// MaxExplainedCost is the most units of CEL of all expressions with parts. They were metered when they were evaluated first.
+	MaxExplainedCost = 1_000_000
 )
 
-// Part is a part of an expression that was evaluated, with its value.
-type Part struct {
-	// Depth is the number of parts around it; 0 is the whole expression.
-	Depth int `json:"depth"`
-	// Text is the part in the form of cel-go's unparser, which quotes by ", and Value its value as JSON, or the text of its error. Both are cut at MaxPartBytes.
-	Text  string `json:"text"`
-	Value string `json:"value"`
-}
+// maxExplained is the most expressions of which an explainer keeps the programs.
+const maxExplained = 256
 
 // Explainer finds the values of the parts of expressions. It may be used concurrently.
 type Explainer struct {
@@ -47,6 +48,59 @@ type Explainer struct {
 
 	mu       sync.Mutex
 	programs map[string]*explained // by expression
+}
+
+// Explanations are an [Observer] that collects the expressions of one review that are false or fail. They are not for concurrent use.
+type Explanations struct {
+	explainer   *Explainer
+	all         []*admissionv1.Expression // since the last call of Take
+	seen, bytes int                       // of all expressions of the review
+	cost, last  int64                     // of the expressions with parts, and of the last expression
+}
+
+var _ Observer = (*Explanations)(nil)
+
+// Explanations are explanations of nothing yet.
+func (e *Explainer) Explanations() *Explanations { return &Explanations{explainer: e} }
+
+// Observe implements [Observer].
+func (e *Explanations) Observe(o Observation) {
+	outcome := ""
+	switch o.Event {
+	case Spent:
+		e.last = o.Cost
+	case False:
+		outcome = "false"
+	case Failed:
+		outcome = "failed"
+	case Begun, Matched, True, Changed, Unchanged, Ended:
+	}
+	if outcome == "" || o.Expression == "" || e.seen == MaxExpressions {
+		return
+	}
+	e.seen++
+	x := &admissionv1.Expression{Field: strings.TrimPrefix(o.Field, "."), Outcome: outcome}
+	if e.cost+e.last <= MaxExplainedCost {
+		e.cost += e.last
+		x.Parts = e.explainer.Explain(o)
+	}
+	for _, p := range x.GetParts() {
+		e.bytes += len(p.GetText()) + len(p.GetValue())
+	}
+	if e.bytes > MaxExplainedBytes {
+		x.Parts = nil
+	}
+	e.all = append(e.all, x)
+}
+
+// Take returns the expressions since the last call; none of nil explanations.
+func (e *Explanations) Take() []*admissionv1.Expression {
+	if e == nil {
+		return nil
+	}
+	all := e.all
+	e.all = nil
+	return all
 }
 
 // explained is an expression whose parts keep their values; ast is nil if it does not compile.
@@ -72,15 +126,16 @@ func NewExplainer() (*Explainer, error) {
 		return nil, err //nolint:wrapcheck // it depends on no input
 	}
 	return &Explainer{
-		env: env, options: append(match.BoundCalls(env), celgo.EvalOptions(celgo.OptTrackState)), programs: map[string]*explained{},
+		env: env, options: append(match.BoundCalls(env), celgo.EvalOptions(celgo.OptTrackState), celgo.CostLimit(celconfig.PerCallLimit)),
+		programs: map[string]*explained{},
 	}, nil
 }
 
 // Explain evaluates the expression of an observation once more, and returns the parts that were evaluated, in the order in which they are written: a part
 // that a decision made needless has no value. A part of a comprehension has the value of the last round, which decided. It is to be called while the
-// observation is observed. Without an expression there are no parts.
-func (e *Explainer) Explain(o Observation) []Part {
-	if o.activation == nil {
+// observation is observed. Without an expression there are no parts, nor if it reads a Secret as its param: a user who asks for a review need not know it.
+func (e *Explainer) Explain(o Observation) []*admissionv1.ExpressionPart {
+	if o.activation == nil || isSecret(o.activation.params) {
 		return nil
 	}
 	x := e.compile(o.Expression)
@@ -89,7 +144,7 @@ func (e *Explainer) Explain(o Observation) []Part {
 	}
 	spent := o.activation.spent
 	_, details, _ := x.program.Eval(o.activation)
-	o.activation.spent = spent // a tool has no budget
+	o.activation.spent = spent // its verdict is the same with an explanation as without
 	if details == nil || details.State() == nil {
 		return nil
 	}
@@ -103,6 +158,9 @@ func (e *Explainer) compile(text string) *explained {
 	defer e.mu.Unlock()
 	if known := e.programs[text]; known != nil {
 		return known
+	}
+	if len(e.programs) == maxExplained {
+		clear(e.programs)
 	}
 	made := &explained{}
 	e.programs[text] = made
@@ -123,11 +181,11 @@ type partWriter struct {
 	info  *ast.SourceInfo
 	seen  map[string]bool // by text: a variable that is named twice has one value
 	short bool            // the expression is of a Policy, which names variables without "variables."
-	parts []Part
+	parts []*admissionv1.ExpressionPart
 }
 
 // write adds a part, and the parts in it.
-func (w *partWriter) write(e ast.Expr, depth int) {
+func (w *partWriter) write(e ast.Expr, depth uint32) {
 	id := e.ID()
 	written := e
 	if call, ok := w.info.GetMacroCall(id); ok {
@@ -141,7 +199,7 @@ func (w *partWriter) write(e ast.Expr, depth int) {
 		}
 		if err == nil && !w.seen[text] {
 			w.seen[text] = true
-			w.parts = append(w.parts, Part{Depth: depth, Text: cut(text), Value: cut(valueText(value))})
+			w.parts = append(w.parts, &admissionv1.ExpressionPart{Depth: depth, Text: cut(text), Value: cut(valueText(value))})
 			depth++
 		}
 	}
@@ -177,7 +235,7 @@ func isConstant(e ast.Expr) bool {
 }
 
 // writeOperand adds the parts of an operand of a selection, unless that selects a field, too: a.b.c is one part.
-func (w *partWriter) writeOperand(e ast.Expr, depth int) {
+func (w *partWriter) writeOperand(e ast.Expr, depth uint32) {
 	switch e.Kind() {
 	case ast.SelectKind:
 		w.writeOperand(e.AsSelect().Operand(), depth)
@@ -187,25 +245,96 @@ func (w *partWriter) writeOperand(e ast.Expr, depth int) {
 	}
 }
 
-// valueText is a value as JSON, or in the words of CEL if it has no JSON.
+// isSecret reports whether a param is a Secret.
+func isSecret(param any) bool {
+	o, _ := param.(map[string]any)
+	return o["kind"] == "Secret" && o["apiVersion"] == "v1"
+}
+
+// valueText is the beginning of a value as JSON, or in the words of CEL if it has no JSON: at least MaxPartBytes of a longer value, and little more.
 func valueText(v ref.Val) string {
-	if failure, ok := v.(*types.Err); ok {
-		return "error: " + failure.Error()
-	}
 	if o, ok := v.(*types.Optional); ok {
 		if !o.HasValue() {
 			return "none"
 		}
 		v = o.GetValue()
 	}
-	native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
-	if message, ok := native.(*structpb.Value); err == nil && ok {
-		text := &bytes.Buffer{}
-		if raw, err := protojson.Marshal(message); err == nil && json.Compact(text, raw) == nil { // protojson sets spaces at random
-			return text.String()
+	return string(appendValue(nil, v))
+}
+
+// appendValue adds a value to a text until that is longer than MaxPartBytes: a value may be an object of MiB.
+func appendValue(text []byte, v ref.Val) []byte {
+	if len(text) > MaxPartBytes {
+		return text
+	}
+	switch v := v.(type) {
+	case *types.Err:
+		return append(text, "error: "+v.Error()...)
+	case types.String:
+		return appendString(text, string(v))
+	case traits.Mapper:
+		return appendMap(text, v)
+	case traits.Lister:
+		text = append(text, '[')
+		for i, n := types.Int(0), v.Size().(types.Int); i < n && len(text) <= MaxPartBytes; i++ { //nolint:errcheck,forcetypeassert // a size is an Int
+			text = appendValue(appendComma(text, i), v.Get(i))
+		}
+		return append(text, ']')
+	}
+	if native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]()); err == nil {
+		if raw, err := protojson.Marshal(native.(*structpb.Value)); err == nil { //nolint:errcheck,forcetypeassert // it was asked for
+			return append(text, raw...)
 		}
 	}
-	return fmt.Sprint(v.Value())
+	if s, ok := v.Value().(fmt.Stringer); ok {
+		if _, isError := s.(error); !isError {
+			return append(text, s.String()...)
+		}
+	}
+	return append(text, v.Type().TypeName()...) // such as an authorizer, which has no value for people
+}
+
+func appendComma(text []byte, i types.Int) []byte {
+	if i > 0 {
+		return append(text, ',')
+	}
+	return text
+}
+
+// appendString adds a text of which a part alone is quoted if it is long.
+func appendString(text []byte, s string) []byte {
+	s = strings.ToValidUTF8(s[:min(len(s), MaxPartBytes+1)], "")
+	quoted, _ := protojson.Marshal(structpb.NewStringValue(s)) // valid UTF-8 is no error
+	return append(text, quoted...)
+}
+
+// appendMap adds the entries of a map in the order of their keys. Of a map that cannot be shown as a whole the first keys are found without a sort.
+func appendMap(text []byte, m traits.Mapper) []byte {
+	const shown = MaxPartBytes / len(`"":0,`)
+	var keys []string
+	values := map[string]ref.Val{}
+	for i := m.Iterator(); i.HasNext() == types.True; {
+		key := i.Next()
+		name := fmt.Sprint(key.Value())
+		at, _ := slices.BinarySearch(keys, name)
+		if at == shown {
+			continue
+		}
+		keys, values[name] = slices.Insert(keys, at, name), key
+		if len(keys) > shown {
+			delete(values, keys[shown])
+			keys = keys[:shown]
+		}
+	}
+	text = append(text, '{')
+	for i, name := range keys {
+		if len(text) > MaxPartBytes {
+			break
+		}
+		text = append(appendString(appendComma(text, types.Int(i)), name), ':')
+		text = appendValue(text, m.Get(values[name]))
+	}
+	return append(text, '}')
 }
 
 // cut is a text of at most MaxPartBytes.
@@ -215,9 +344,4 @@ func cut(text string) string {
 	}
 	const more = "..."
 	return strings.ToValidUTF8(text[:MaxPartBytes-len(more)], "") + more
-}
-
-// String is the part in one line.
-func (p Part) String() string {
-	return fmt.Sprintf("%s%s = %s", strings.Repeat("  ", p.Depth), p.Text, cmp.Or(p.Value, "?"))
 }

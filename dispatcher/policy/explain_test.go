@@ -1,6 +1,11 @@
 package policy_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +27,7 @@ type explaining struct {
 func (e *explaining) Observe(o policy.Observation) {
 	if strings.HasPrefix(o.Field, ".validations") {
 		for _, p := range e.explainer.Explain(o) {
-			e.lines = append(e.lines, p.String())
+			e.lines = append(e.lines, strings.Repeat("  ", int(p.GetDepth()))+p.GetText()+" = "+p.GetValue())
 		}
 	}
 }
@@ -60,29 +65,124 @@ func TestAnExplanationHasTheValuesOfTheParts(t *testing.T) {
 		"object.spec.note == ''": {"object.spec.note == '' = false", `  object.spec.note = "` + strings.Repeat("long ", 100)[:policy.MaxPartBytes-4] + "..."},
 	} {
 		t.Run(expression, func(t *testing.T) {
-			p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-			p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"*"}, []string{"*"}, []string{"*/*"}, "*")},
-			}
-			p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "names", Expression: "object.spec.containers.map(c, c.image)"}}
-			p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: expression}}
-			request := &admissionv1.AdmissionRequest{
-				Operation: "CREATE", Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-				Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
-				Object: written(object, endpoints()[0]),
-			}
 			e := &explaining{explainer: explainer}
-			ctx := policy.WithReview(policy.WithObserver(t.Context(), e), nil)
-			bound := l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}})
-			if _, err := bound.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
-				t.Fatal(err)
-			}
+			l.observe(e, object, expression)
 			for i := range want { // the unparser has quotes of its own
 				text, value, _ := strings.Cut(want[i], " = ")
 				want[i] = strings.ReplaceAll(text, "'", `"`) + " = " + value
 			}
 			if diff := cmp.Diff(want, e.lines); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// observe judges an object by validations, with an observer.
+func (l *laboratory) observe(o policy.Observer, object map[string]any, expressions ...string) {
+	l.Helper()
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"*"}, []string{"*"}, []string{"*/*"}, "*")},
+	}
+	p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "names", Expression: "object.spec.containers.map(c, c.image)"}}
+	for _, x := range expressions {
+		p.Spec.Validations = append(p.Spec.Validations, admissionregistrationv1.Validation{Expression: x})
+	}
+	request := &admissionv1.AdmissionRequest{
+		Operation: "CREATE", Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
+		Object: written(object, endpoints()[0]),
+	}
+	ctx := policy.WithReview(policy.WithObserver(l.Context(), o), nil)
+	bound := l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}})
+	if _, err := bound.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// TestAValueIsTheBeginningOfItsJSON also of a value that is larger than a part shows.
+func TestAValueIsTheBeginningOfItsJSON(t *testing.T) {
+	l := newLaboratory(t)
+	explainer, err := policy.NewExplainer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, list := map[string]any{}, []any{}
+	for i := range 20_000 {
+		many[strconv.Itoa(i)] = i % 7
+		list = append(list, map[string]any{"i": i})
+	}
+	deep := any("end")
+	for range 300 {
+		deep = []any{deep}
+	}
+	for name, value := range map[string]any{
+		"scalars": []any{1, 1.5, true, nil, "a <b> & \"c\" \n é", "", -3},
+		"empty":   map[string]any{"a": []any{}, "b": map[string]any{}},
+		"sorted":  map[string]any{"b": 1, "a": map[string]any{"z": 1, "y": []any{2}}, "": 0},
+		"many":    many, "list": list, "deep": deep, "text": strings.Repeat("é", 1<<20), "short keys": map[string]any{"": 0, "a": 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := &bytes.Buffer{}
+			encoder := json.NewEncoder(raw)
+			encoder.SetEscapeHTML(false)
+			if err := encoder.Encode(value); err != nil {
+				t.Fatal(err)
+			}
+			want := strings.TrimSpace(raw.String())
+			if len(want) > policy.MaxPartBytes {
+				want = strings.ToValidUTF8(want[:policy.MaxPartBytes-len("...")], "") + "..."
+			}
+			e := explainer.Explanations()
+			l.observe(e, map[string]any{"metadata": map[string]any{"name": "x"}, "value": value, "spec": map[string]any{}}, "dyn(object.value) == 'no'")
+			if got := e.Take()[0].GetParts()[2].GetValue(); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestAnExplanationIsBounded in expressions, in bytes and in units of CEL, for all policies of a review.
+func TestAnExplanationIsBounded(t *testing.T) {
+	l := newLaboratory(t)
+	explainer, err := policy.NewExplainer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]any{}
+	for i := range 60 {
+		texts[fmt.Sprint("f", i)] = strings.Repeat("x", 300)
+	}
+	object := map[string]any{"metadata": map[string]any{"name": "x"}, "spec": texts, "list": make([]any, 400)}
+	var terms []string
+	for i := range 60 {
+		terms = append(terms, fmt.Sprintf("object.spec.f%d == 'a'", i))
+	}
+	long := strings.Join(terms, " || ")
+	const costly = "object.list.exists(a, object.list.exists(b, b == 1)) || object.spec.f1 == ''"
+	for name, of := range map[string]struct {
+		expressions []string
+		all, parts  int // expressions, and those with parts
+	}{
+		"bytes":       {slices.Repeat([]string{long}, 10), 10, 7},
+		"expressions": {slices.Repeat([]string{"object.spec.f1 == 'a'"}, 70), policy.MaxExpressions, policy.MaxExpressions},
+		"cost":        {[]string{costly, costly, "object.spec.f1 == 'a'"}, 3, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explainer.Explanations()
+			l.observe(e, object, of.expressions...)
+			all, with, size := e.Take(), 0, 0
+			for _, x := range all {
+				if len(x.GetParts()) > 0 {
+					with++
+				}
+				for _, p := range x.GetParts() {
+					size += len(p.GetText()) + len(p.GetValue())
+				}
+			}
+			if len(all) != of.all || with != of.parts || size > policy.MaxExplainedBytes {
+				t.Errorf("%d expressions, %d with parts, %d bytes; want %d and %d", len(all), with, size, of.all, of.parts)
 			}
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
-// Observer receives the decisions of the expressions of policies, in the goroutine of their review. It is for tools; a mesh has none.
+// Observer receives the decisions of the expressions of policies, in the goroutine of their review. It is for tools, and for
+// reviews of people who ask; others have none.
 type Observer interface {
 	// Observe is called for each event, in their order.
 	Observe(o Observation)
@@ -109,7 +110,10 @@ func (o observed) has(a *activation, x *cel.CompilationResult, value ref.Val, fa
 	if o.observer == nil {
 		return
 	}
-	of := Observation{Policy: o.policy, Field: at.String(), Expression: x.ExpressionAccessor.GetExpression(), activation: a}
+	of := Observation{Policy: o.policy, Field: at.String(), Expression: x.ExpressionAccessor.GetExpression()}
+	if x.Error == nil { // else it was not evaluated
+		of.activation = a
+	}
 	switch {
 	case failure != nil:
 		of.Event = Failed

@@ -42,6 +42,8 @@ type Request struct {
 	Explain bool
 	// AwaitShadows has an explained review wait for its hooks in shadow until its time is over, and add their outcomes to its own.
 	AwaitShadows bool
+	// Expressions has an explained review add the expressions of policies that are false or fail to its outcomes.
+	Expressions bool
 }
 
 // PatchedPerByte is the memory for applying patches to an object, in bytes for each of its bytes: the object before and after
@@ -97,6 +99,8 @@ type Result struct {
 	Failure *Failure
 	// Timing splits the time of the call.
 	Timing Timing
+	// Expressions are the expressions of a policy that are false or fail, if [Request.Expressions] is set.
+	Expressions []*admissionv1.Expression
 }
 
 // Fail returns the result of a call without a verdict.

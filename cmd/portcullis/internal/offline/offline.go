@@ -157,7 +157,8 @@ func (j *Judge) Judge(ctx context.Context, r *review.Request) (review.Answer, er
 // Review is Judge in the form of the service of a running mesh.
 func (j *Judge) Review(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 	answer, err := j.Judge(ctx, &review.Request{
-		Stage: r.GetStage(), Entry: match.ParseEntry(r.GetEntry()), Admission: r.GetRequest(), Explain: r.GetExplain(), AwaitShadows: r.GetAwaitShadows(),
+		Stage: r.GetStage(), Entry: match.ParseEntry(r.GetEntry()), Admission: r.GetRequest(),
+		Explain: r.GetExplain(), AwaitShadows: r.GetAwaitShadows(), Expressions: r.GetExpressions(),
 	})
 	if err != nil {
 		return nil, err

@@ -113,6 +113,11 @@ webhooks:
 
 func mesh(t *testing.T) *offline.Mesh {
 	t.Helper()
+	return meshOf(t, configuration)
+}
+
+func meshOf(t *testing.T, configuration string) *offline.Mesh {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "configuration.yaml")
 	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)

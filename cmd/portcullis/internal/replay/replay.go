@@ -241,13 +241,14 @@ func objectOf(request *admissionv1.AdmissionRequest) string {
 	return fmt.Sprintf("%s %s", kind, name)
 }
 
-// Judged judges a request again, for an observer in ctx.
-func Judged(ctx context.Context, mesh *offline.Mesh, judge Judge, e *Entry) error {
+// Explain judges a request once more, and returns the expressions that are false or fail.
+func Explain(ctx context.Context, mesh *offline.Mesh, judge Judge, e *Entry) ([]offline.Expression, error) {
 	request, err := requestOf(ctx, mesh, e)
-	if err == nil {
-		_, err = ask(ctx, judge, e.Stage, request)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	answer, err := judge(ctx, &admissionv1.ReviewRequest{Stage: e.Stage, Request: request, Explain: true, AwaitShadows: true, Expressions: true})
+	return offline.ExpressionsOf(answer.GetOutcomes()), err
 }
 
 // requestOf is the request of an entry.

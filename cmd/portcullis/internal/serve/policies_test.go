@@ -44,7 +44,8 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	}
 
 	apply("shadow")
-	explain(0, `validate: allowed\n`, ` team-label Policy/team-label 0 shadow: denied .* set the labels team\n`)
+	const values = `Policy/team-label: validations\[0\] is false:\n.* = false\n.*parameters.labels = \["team"\]\n`
+	explain(0, `validate: allowed\n`, ` team-label Policy/team-label 0 shadow: denied .* set the labels team\n`, values)
 	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "team-label"}, ` deny 1 .* CREATE deployments.*set the labels team\n`)
 	r.prints(0, analyze.NewCommand(), "", nil, `cluster dev: hook team-label decides nothing \(shadow\): of 1 requests it would have denied 1 `)
 
@@ -61,10 +62,10 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	r.prints(0, shadow.NewCommand(), "", []string{"report", "--hook", "team-label"}, `\nteam-label dev 2 .* decides\n`)
 
 	apply("warn")
-	explain(0, `validate: allowed\n`, `Policy 'team-label': set the labels team`)
+	explain(0, `validate: allowed\n`, `Policy 'team-label': set the labels team`, values)
 
 	apply("enforce")
-	explain(cli.ExitDenied, `validate: denied`, `Policy 'team-label' denied request: set the labels team`)
+	explain(cli.ExitDenied, `validate: denied`, `Policy 'team-label' denied request: set the labels team`, values)
 	r.shows([]string{"hooks"}, `team-label validate `)
 	r.shows([]string{"policy", "team-label"}, `Policy/team-label `)
 	r.shows([]string{"policies", "team-label", "-o", "yaml"}, `modeByCluster:\n`)

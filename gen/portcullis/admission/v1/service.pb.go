@@ -113,7 +113,9 @@ type ReviewRequest struct {
 	ApiVersion string `protobuf:"bytes,6,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
 	// With explain, answer only when the hooks in shadow have answered too, or the time is over; their outcomes then have HookOutcome.shadow.
 	// For people who ask; an API server never waits for them.
-	AwaitShadows  bool `protobuf:"varint,7,opt,name=await_shadows,json=awaitShadows,proto3" json:"await_shadows,omitempty"`
+	AwaitShadows bool `protobuf:"varint,7,opt,name=await_shadows,json=awaitShadows,proto3" json:"await_shadows,omitempty"`
+	// With explain, add to outcomes the expressions of policies that are false or fail. They are evaluated once more for it. For people who ask.
+	Expressions   bool `protobuf:"varint,8,opt,name=expressions,proto3" json:"expressions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +195,13 @@ func (x *ReviewRequest) GetApiVersion() string {
 func (x *ReviewRequest) GetAwaitShadows() bool {
 	if x != nil {
 		return x.AwaitShadows
+	}
+	return false
+}
+
+func (x *ReviewRequest) GetExpressions() bool {
+	if x != nil {
+		return x.Expressions
 	}
 	return false
 }
@@ -331,7 +340,9 @@ type HookOutcome struct {
 	// the times and instance are those of its call then. Empty for other hooks, and if nobody waited.
 	Shadow string `protobuf:"bytes,11,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// "initialize" for an initializer, which is called for a review of the mutate stage; empty for a hook of the stage of the review.
-	Stage         string `protobuf:"bytes,12,opt,name=stage,proto3" json:"stage,omitempty"`
+	Stage string `protobuf:"bytes,12,opt,name=stage,proto3" json:"stage,omitempty"`
+	// With ReviewRequest.expressions, the expressions of a policy that are false or fail, in the order of their evaluation: at most 64 of a review.
+	Expressions   []*Expression `protobuf:"bytes,13,rep,name=expressions,proto3" json:"expressions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +461,142 @@ func (x *HookOutcome) GetStage() string {
 	return ""
 }
 
+func (x *HookOutcome) GetExpressions() []*Expression {
+	if x != nil {
+		return x.Expressions
+	}
+	return nil
+}
+
+// Expression is an expression of a policy that is false or fails.
+type Expression struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The expression below the spec of the policy of Kubernetes, for example "validations[0]".
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// "false" or "failed".
+	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Its parts that were evaluated, in the order in which they are written; a part in a comprehension as it was in the last round. There are none
+	// of an expression that reads a Secret as its param, past 1,000,000 units of CEL or past 64 KiB of a review.
+	Parts         []*ExpressionPart `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Expression) Reset() {
+	*x = Expression{}
+	mi := &file_portcullis_admission_v1_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Expression) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Expression) ProtoMessage() {}
+
+func (x *Expression) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_admission_v1_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Expression.ProtoReflect.Descriptor instead.
+func (*Expression) Descriptor() ([]byte, []int) {
+	return file_portcullis_admission_v1_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Expression) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Expression) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Expression) GetParts() []*ExpressionPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// ExpressionPart is a part of an expression, with its value.
+type ExpressionPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the parts around it; 0 is the whole expression.
+	Depth uint32 `protobuf:"varint,1,opt,name=depth,proto3" json:"depth,omitempty"`
+	// The part in the form of cel-go's unparser, which quotes by ". At most 240 bytes.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Its value as JSON, or the text of its error. At most 240 bytes.
+	Value         string `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpressionPart) Reset() {
+	*x = ExpressionPart{}
+	mi := &file_portcullis_admission_v1_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpressionPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpressionPart) ProtoMessage() {}
+
+func (x *ExpressionPart) ProtoReflect() protoreflect.Message {
+	mi := &file_portcullis_admission_v1_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpressionPart.ProtoReflect.Descriptor instead.
+func (*ExpressionPart) Descriptor() ([]byte, []int) {
+	return file_portcullis_admission_v1_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExpressionPart) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *ExpressionPart) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ExpressionPart) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 var File_portcullis_admission_v1_service_proto protoreflect.FileDescriptor
 
 const file_portcullis_admission_v1_service_proto_rawDesc = "" +
@@ -463,7 +610,7 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\x14NamespaceLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x13\n" +
-	"\x11_namespace_exists\"\xbd\x02\n" +
+	"\x11_namespace_exists\"\xdf\x02\n" +
 	"\rReviewRequest\x124\n" +
 	"\x05stage\x18\x01 \x01(\x0e2\x1e.portcullis.admission.v1.StageR\x05stage\x12C\n" +
 	"\arequest\x18\x02 \x01(\v2).portcullis.admission.v1.AdmissionRequestR\arequest\x12;\n" +
@@ -472,7 +619,8 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\aexplain\x18\x05 \x01(\bR\aexplain\x12\x1f\n" +
 	"\vapi_version\x18\x06 \x01(\tR\n" +
 	"apiVersion\x12#\n" +
-	"\rawait_shadows\x18\a \x01(\bR\fawaitShadows\"\x89\x02\n" +
+	"\rawait_shadows\x18\a \x01(\bR\fawaitShadows\x12 \n" +
+	"\vexpressions\x18\b \x01(\bR\vexpressions\"\x89\x02\n" +
 	"\x0eReviewResponse\x12F\n" +
 	"\bresponse\x18\x01 \x01(\v2*.portcullis.admission.v1.AdmissionResponseR\bresponse\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12@\n" +
@@ -480,7 +628,7 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\vapi_version\x18\x04 \x01(\tR\n" +
 	"apiVersion\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\bR\x06failed\x12\x18\n" +
-	"\aoutcome\x18\x06 \x01(\tR\aoutcome\"\xc3\x02\n" +
+	"\aoutcome\x18\x06 \x01(\tR\aoutcome\"\x8a\x03\n" +
 	"\vHookOutcome\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x12\n" +
 	"\x04hook\x18\x02 \x01(\tR\x04hook\x12\x14\n" +
@@ -494,7 +642,17 @@ const file_portcullis_admission_v1_service_proto_rawDesc = "" +
 	"\binstance\x18\n" +
 	" \x01(\tR\binstance\x12\x16\n" +
 	"\x06shadow\x18\v \x01(\tR\x06shadow\x12\x14\n" +
-	"\x05stage\x18\f \x01(\tR\x05stage2m\n" +
+	"\x05stage\x18\f \x01(\tR\x05stage\x12E\n" +
+	"\vexpressions\x18\r \x03(\v2#.portcullis.admission.v1.ExpressionR\vexpressions\"{\n" +
+	"\n" +
+	"Expression\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12=\n" +
+	"\x05parts\x18\x03 \x03(\v2'.portcullis.admission.v1.ExpressionPartR\x05parts\"P\n" +
+	"\x0eExpressionPart\x12\x14\n" +
+	"\x05depth\x18\x01 \x01(\rR\x05depth\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value2m\n" +
 	"\x10AdmissionService\x12Y\n" +
 	"\x06Review\x12&.portcullis.admission.v1.ReviewRequest\x1a'.portcullis.admission.v1.ReviewResponseBOZMgithub.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1;admissionv1b\x06proto3"
 
@@ -510,31 +668,35 @@ func file_portcullis_admission_v1_service_proto_rawDescGZIP() []byte {
 	return file_portcullis_admission_v1_service_proto_rawDescData
 }
 
-var file_portcullis_admission_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_portcullis_admission_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_portcullis_admission_v1_service_proto_goTypes = []any{
 	(*ClusterFacts)(nil),      // 0: portcullis.admission.v1.ClusterFacts
 	(*ReviewRequest)(nil),     // 1: portcullis.admission.v1.ReviewRequest
 	(*ReviewResponse)(nil),    // 2: portcullis.admission.v1.ReviewResponse
 	(*HookOutcome)(nil),       // 3: portcullis.admission.v1.HookOutcome
-	nil,                       // 4: portcullis.admission.v1.ClusterFacts.NamespaceLabelsEntry
-	(Stage)(0),                // 5: portcullis.admission.v1.Stage
-	(*AdmissionRequest)(nil),  // 6: portcullis.admission.v1.AdmissionRequest
-	(*AdmissionResponse)(nil), // 7: portcullis.admission.v1.AdmissionResponse
+	(*Expression)(nil),        // 4: portcullis.admission.v1.Expression
+	(*ExpressionPart)(nil),    // 5: portcullis.admission.v1.ExpressionPart
+	nil,                       // 6: portcullis.admission.v1.ClusterFacts.NamespaceLabelsEntry
+	(Stage)(0),                // 7: portcullis.admission.v1.Stage
+	(*AdmissionRequest)(nil),  // 8: portcullis.admission.v1.AdmissionRequest
+	(*AdmissionResponse)(nil), // 9: portcullis.admission.v1.AdmissionResponse
 }
 var file_portcullis_admission_v1_service_proto_depIdxs = []int32{
-	4, // 0: portcullis.admission.v1.ClusterFacts.namespace_labels:type_name -> portcullis.admission.v1.ClusterFacts.NamespaceLabelsEntry
-	5, // 1: portcullis.admission.v1.ReviewRequest.stage:type_name -> portcullis.admission.v1.Stage
-	6, // 2: portcullis.admission.v1.ReviewRequest.request:type_name -> portcullis.admission.v1.AdmissionRequest
+	6, // 0: portcullis.admission.v1.ClusterFacts.namespace_labels:type_name -> portcullis.admission.v1.ClusterFacts.NamespaceLabelsEntry
+	7, // 1: portcullis.admission.v1.ReviewRequest.stage:type_name -> portcullis.admission.v1.Stage
+	8, // 2: portcullis.admission.v1.ReviewRequest.request:type_name -> portcullis.admission.v1.AdmissionRequest
 	0, // 3: portcullis.admission.v1.ReviewRequest.facts:type_name -> portcullis.admission.v1.ClusterFacts
-	7, // 4: portcullis.admission.v1.ReviewResponse.response:type_name -> portcullis.admission.v1.AdmissionResponse
+	9, // 4: portcullis.admission.v1.ReviewResponse.response:type_name -> portcullis.admission.v1.AdmissionResponse
 	3, // 5: portcullis.admission.v1.ReviewResponse.outcomes:type_name -> portcullis.admission.v1.HookOutcome
-	1, // 6: portcullis.admission.v1.AdmissionService.Review:input_type -> portcullis.admission.v1.ReviewRequest
-	2, // 7: portcullis.admission.v1.AdmissionService.Review:output_type -> portcullis.admission.v1.ReviewResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	4, // 6: portcullis.admission.v1.HookOutcome.expressions:type_name -> portcullis.admission.v1.Expression
+	5, // 7: portcullis.admission.v1.Expression.parts:type_name -> portcullis.admission.v1.ExpressionPart
+	1, // 8: portcullis.admission.v1.AdmissionService.Review:input_type -> portcullis.admission.v1.ReviewRequest
+	2, // 9: portcullis.admission.v1.AdmissionService.Review:output_type -> portcullis.admission.v1.ReviewResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_portcullis_admission_v1_service_proto_init() }
@@ -550,7 +712,7 @@ func file_portcullis_admission_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_portcullis_admission_v1_service_proto_rawDesc), len(file_portcullis_admission_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

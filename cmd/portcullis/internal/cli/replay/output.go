@@ -26,10 +26,6 @@ type report struct {
 
 // explain judges the cases once more.
 func (r *report) explain(ctx context.Context, mesh *offline.Mesh, judge replay.Judge) error {
-	explanations, err := offline.NewExplanations()
-	if err != nil {
-		return err
-	}
 	r.Explanations = map[string][]offline.Expression{}
 	for i := range r.Changes {
 		for _, c := range r.shown(&r.Changes[i]) {
@@ -37,10 +33,11 @@ func (r *report) explain(ctx context.Context, mesh *offline.Mesh, judge replay.J
 			if r.Explanations[place] != nil {
 				continue
 			}
-			if err := replay.Judged(explanations.Observing(ctx), mesh, judge, c.Entry()); err != nil {
-				return err
+			expressions, err := replay.Explain(ctx, mesh, judge, c.Entry())
+			if err != nil {
+				return err //nolint:wrapcheck // it names the field
 			}
-			r.Explanations[place] = explanations.Take()
+			r.Explanations[place] = expressions
 		}
 	}
 	return nil

@@ -88,11 +88,6 @@ func (c *command) offline(ctx context.Context, in *input) (judge, func(), error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.explain {
-		if c.explanations, err = offline.NewExplanations(); err != nil {
-			return nil, nil, err
-		}
-	}
 	return func(ctx context.Context, r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		answer, err := by.Review(ctx, r)
 		if err != nil && ctx.Err() == nil {

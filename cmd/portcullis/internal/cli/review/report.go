@@ -80,7 +80,7 @@ type stageReport struct {
 	Patch            json.RawMessage   `json:"patch,omitempty"`
 	Revision         string            `json:"revision"`
 	Hooks            []hookReport      `json:"hooks"`
-	// Expressions are the expressions of policies of files that are false or failed, with --explain.
+	// Expressions are the expressions of policies that are false or failed, with --explain.
 	Expressions []offline.Expression `json:"expressions,omitempty"`
 	// Idempotency is there for mutating hooks that let the request pass, with --explain.
 	Idempotency *idempotencyReport `json:"idempotency,omitempty"`
@@ -130,6 +130,7 @@ func (r *report) add(stage admissionv1.Stage, answer *admissionv1.ReviewResponse
 		Patch:            patchReport(response.GetPatch()),
 		Revision:         answer.GetRevision(),
 		Hooks:            []hookReport{},
+		Expressions:      offline.ExpressionsOf(answer.GetOutcomes()),
 	}
 	if !s.Allowed {
 		s.deny(response.GetStatus())

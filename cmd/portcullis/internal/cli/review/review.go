@@ -34,7 +34,6 @@ type command struct {
 	enforce         bool
 	timeout         time.Duration
 	mesh            connect.MeshAddress
-	explanations    *offline.Explanations // of policies of files; nil without --explain
 	stage, output   string
 }
 
@@ -62,7 +61,7 @@ Each document has a line with its place, its verdict, the policy or hook, and th
 each. A line names the line of the field if the message begins with a field. -o wide, and a single document, show the answer of each hook.
 --explain also lists the hooks that were not called, and why, waits for the hooks in shadow to say what they would have done
 ("shadow: denied"), and applies the mutating hooks a second time to their own result, as a dry run, to name those that change it again: an API
-server may call them twice. With --config it shows the value of each part of an expression that is false or fails.
+server may call them twice. Of policies it shows the value of each part of an expression that is false or fails.
 
 The trace of a review by a mesh is printed with its details: its spans are in your trace viewer if the mesh exports spans, and
 "portcullis analyze" finds the review by it. TRACEPARENT continues another trace, and the OTEL_* variables export a span of the command itself.
@@ -195,7 +194,7 @@ func (c *command) review(ctx context.Context, j judge, d *document, log *slog.Lo
 // stagesOf asks for each stage, and adds the answers to a report.
 func (c *command) stagesOf(ctx context.Context, j judge, request *admissionv1.AdmissionRequest, r *report) error {
 	for _, stage := range c.stages() {
-		answer, err := c.ask(c.explanations.Observing(ctx), j, request, stage, c.explain)
+		answer, err := c.ask(ctx, j, request, stage, c.explain)
 		if refused := (refusedError{}); errors.As(err, &refused) {
 			r.refuse(stage, refused.message)
 			break
@@ -204,7 +203,6 @@ func (c *command) stagesOf(ctx context.Context, j judge, request *admissionv1.Ad
 			return fmt.Errorf("%s: %w", stageWord(stage), err)
 		}
 		r.add(stage, answer, c.explain)
-		r.Stages[len(r.Stages)-1].Expressions = c.explanations.Take()
 		if !r.Allowed {
 			break
 		}
@@ -253,11 +251,13 @@ func (c *command) stages() []admissionv1.Stage {
 }
 
 func (c *command) ask(
-	ctx context.Context, j judge, request *admissionv1.AdmissionRequest, stage admissionv1.Stage, awaitShadows bool,
+	ctx context.Context, j judge, request *admissionv1.AdmissionRequest, stage admissionv1.Stage, explain bool,
 ) (*admissionv1.ReviewResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return j(ctx, &admissionv1.ReviewRequest{Stage: stage, Request: request, Explain: true, AwaitShadows: awaitShadows || len(c.configs) > 0})
+	return j(ctx, &admissionv1.ReviewRequest{
+		Stage: stage, Request: request, Explain: true, AwaitShadows: explain || len(c.configs) > 0, Expressions: explain,
+	})
 }
 
 func patched(request *admissionv1.AdmissionRequest, patch []byte) (*admissionv1.AdmissionRequest, error) {
