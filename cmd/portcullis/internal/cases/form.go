@@ -2,6 +2,7 @@
 package cases
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 )
@@ -63,8 +64,10 @@ type Case struct {
 	Cluster string `json:"cluster,omitempty"`
 	// NamespaceLabels are the labels of the namespace of the request.
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
-	// Existing are objects that the cluster has, or their files: params, and Namespaces.
+	// Existing are objects that the cluster has, or their files: Namespaces, and params.
 	Existing []json.RawMessage `json:"existing,omitempty"`
+	// Params are objects that the cluster has too, by which policies of Kubernetes judge, or values of parameters of Policies.
+	Params params `json:"params,omitzero"`
 	// Authorizer has the answers to authorizer checks. The first that fits counts, and without one the answer is no.
 	Authorizer []permission `json:"authorizer,omitempty"`
 
@@ -111,6 +114,9 @@ const (
 	// Failed: an expression failed, whatever failurePolicy is.
 	Failed Verdict = "failed"
 )
+
+// cluster is the cluster of a case.
+func (c *Case) cluster() string { return cmp.Or(c.Cluster, DefaultCluster) }
 
 func verdicts() []string {
 	return []string{string(Allowed), string(Denied), string(Unmatched), string(Failed)}

@@ -74,14 +74,12 @@ type StartHosts func(ctx context.Context, snapshot *match.Snapshot, dir string, 
 // serve starts the hosts of a suite for its policies.
 func (p *policies) serve(ctx context.Context, s *Suite, hosts []Host, start StartHosts) error {
 	p.hooks = true
-	m, err := p.mesh(&Case{})
+	m, err := p.compile(p.objects)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.File, err)
 	}
-	running, err := start(ctx, m.Snapshot(), filepath.Dir(s.File), hosts)
-	if err != nil {
+	if p.hosts, err = start(ctx, m.Snapshot(), filepath.Dir(s.File), hosts); err != nil {
 		return fmt.Errorf("%s: hosts: %w", s.File, err)
 	}
-	p.hosts, m.Streams = running, running
 	return nil
 }

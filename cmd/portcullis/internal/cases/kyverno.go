@@ -18,6 +18,8 @@ type kyvernoTest struct {
 	Policies  []string        `json:"policies"`
 	Resources []string        `json:"resources"`
 	Results   []kyvernoResult `json:"results"`
+	// ParamResources are files with params.
+	ParamResources []json.RawMessage `json:"paramResources"`
 
 	// Fields that change verdicts, and are not read.
 	Variables       json.RawMessage `json:"variables"`
@@ -26,7 +28,6 @@ type kyvernoTest struct {
 	Exceptions      json.RawMessage `json:"exceptions"`
 	Context         json.RawMessage `json:"context"`
 	TargetResources json.RawMessage `json:"targetResources"`
-	ParamResources  json.RawMessage `json:"paramResources"`
 	Checks          json.RawMessage `json:"checks"`
 }
 
@@ -50,7 +51,7 @@ func (r *reader) kyverno(raw []byte) (*Suite, error) {
 		value json.RawMessage
 	}{
 		{"variables", t.Variables}, {"values", t.Values}, {"userinfo", t.UserInfo}, {"exceptions", t.Exceptions}, {"context", t.Context},
-		{"targetResources", t.TargetResources}, {"paramResources", t.ParamResources}, {"checks", t.Checks},
+		{"targetResources", t.TargetResources}, {"checks", t.Checks},
 	} {
 		if field.value != nil {
 			r.faultf(r.lineOf(field.name), "%s: it is not read: write the cases as docs/policy-tests.md describes them", field.name)
@@ -79,6 +80,7 @@ func (r *reader) kyvernoResult(s *Suite, t *kyvernoTest, i int) {
 	}
 	for _, name := range of.Resources {
 		c := &Case{Name: fmt.Sprintf("%s: %s %s: %s", of.Policy, of.Kind, name, of.Result), Policy: of.Policy, Verdict: verdict, line: line}
+		c.Params.objects = t.ParamResources
 		var err error
 		if c.Object, err = r.resource(t.Resources, of.Kind, name); err == nil && of.PatchedResources != "" && verdict == Allowed {
 			c.Patched, err = r.resource([]string{of.PatchedResources}, of.Kind, name)

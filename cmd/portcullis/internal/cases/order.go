@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -16,7 +15,6 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -38,7 +36,7 @@ func (r *Runner) repeat(ctx context.Context, p *policies, ready *prepared, answe
 		return nil, nil
 	}
 	if r.told == nil {
-		r.told, r.backwards = map[string]bool{}, map[*offline.Mesh]*offline.Mesh{}
+		r.told = map[string]bool{}
 	}
 	again, err := r.again(ctx, p, ready, answer.Object)
 	if err != nil {
@@ -71,7 +69,7 @@ func (r *Runner) tell(by []string, format string, args ...any) []string {
 // again has the failures of mutations that change their own result.
 func (r *Runner) again(ctx context.Context, p *policies, ready *prepared, object []byte) (failures []string, err error) {
 	second := withObject(ready.request, object)
-	answer, err := mutate(ctx, ready.judge, second)
+	answer, err := ready.mutateBy(ctx, ready.mesh, second)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +84,7 @@ func (r *Runner) again(ctx context.Context, p *policies, ready *prepared, object
 	}
 	guilty := false
 	for _, one := range by {
-		alone, ok, err := p.only(one)
+		alone, ok, err := p.only(ready.objects, one)
 		if err != nil {
 			return nil, err
 		}
@@ -115,10 +113,10 @@ func (r *Runner) again(ctx context.Context, p *policies, ready *prepared, object
 func (r *Runner) order(
 	ctx context.Context, p *policies, ready *prepared, changers []string, answer *review.Answer,
 ) (failures []string, err error) {
-	if r.backwards[ready.mesh] == nil {
-		r.backwards[ready.mesh] = ready.mesh.Backwards()
+	if ready.backwards == nil {
+		ready.backwards = ready.mesh.Backwards()
 	}
-	whole, others, err := ready.orders(ctx, ready.mesh, answer, r.backwards[ready.mesh])
+	whole, others, err := ready.orders(ctx, ready.mesh, answer, ready.backwards)
 	if len(whole) == 0 || err != nil {
 		return nil, err
 	}
@@ -129,7 +127,7 @@ func (r *Runner) order(
 	}
 	const depends = "order: the result of %s depends on their order:\n%s"
 	for _, pair := range pairsOf(changers) {
-		both, ok, err := p.only(pair...)
+		both, ok, err := p.only(ready.objects, pair...)
 		if err != nil {
 			return nil, err
 		}
@@ -216,10 +214,6 @@ func (p *prepared) mutateBy(ctx context.Context, m *offline.Mesh, request *admis
 		return review.Answer{}, err
 	}
 	defer judge.Close(ctx)
-	return mutate(ctx, judge, request)
-}
-
-func mutate(ctx context.Context, judge *offline.Judge, request *admissionv1.AdmissionRequest) (review.Answer, error) {
 	return judge.Judge(ctx, &review.Request{Stage: admissionv1.Stage_STAGE_MUTATE, Admission: request, Explain: true})
 }
 
@@ -230,12 +224,12 @@ func withObject(request *admissionv1.AdmissionRequest, object []byte) *admission
 	return other
 }
 
-// only judges by the policies of these names alone. It reports whether all are policies.
-func (p *policies) only(names ...string) (*offline.Mesh, bool, error) {
+// only judges by the policies of these names alone among documents. It reports whether all are policies.
+func (p *policies) only(objects []config.Object, names ...string) (*offline.Mesh, bool, error) {
 	var kept []config.Object
 	found := 0
-	for i := range p.objects {
-		o := &p.objects[i]
+	for i := range objects {
+		o := &objects[i]
 		bound := policyOf(o)
 		switch {
 		case isPolicy(*o) && slices.Contains(names, o.Key.String()):
@@ -249,13 +243,8 @@ func (p *policies) only(names ...string) (*offline.Mesh, bool, error) {
 	if found < len(names) {
 		return nil, false, nil
 	}
-	m, problems := offline.New(kept)
-	for _, problem := range problems {
-		if problem.Severity == match.SeverityError {
-			return nil, false, errors.New(problem.String())
-		}
-	}
-	return m, true, nil
+	m, err := p.compile(kept)
+	return m, err == nil, err
 }
 
 // objectsDiffer is the difference of two objects in JSON as YAML; empty if they are equal.

@@ -3,6 +3,7 @@ package cases
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,19 +19,31 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // policies are the policies that case files are about, and the documents beside them.
 type policies struct {
 	objects []config.Object
-	meshes  map[selection]*offline.Mesh
-	hooks   bool  // of hosts are judged too
-	hosts   Hosts // nil until they run
+	judged  map[selection]*judged
+	decoder *config.Decoder // of Policies with other values of parameters
+	hooks   bool            // of hosts are judged too
+	hosts   Hosts           // nil until they run
 }
 
-// selection are the policy and the hook that alone judge; the empty one are all.
-type selection struct{ policy, hook string }
+// selection are the policy and the hook that alone judge, and the values of parameters in a cluster. The empty one are all, as they are written.
+type selection struct{ policy, hook, params string }
+
+// maxJudged bounds the selections that are compiled at a time.
+const maxJudged = 64
+
+// judged are the documents that judge a case.
+type judged struct {
+	objects   []config.Object
+	mesh      *offline.Mesh
+	backwards *offline.Mesh // in the opposite order; nil until it is used
+}
 
 // load reads the policies of a suite.
 func load(ctx context.Context, s *Suite, hooks bool) (*policies, error) {
@@ -65,7 +78,9 @@ func load(ctx context.Context, s *Suite, hooks bool) (*policies, error) {
 	case !hooks && !slices.ContainsFunc(objects, isPolicy):
 		return nil, fmt.Errorf("%s: there is no policy in %s: name the files with \"policies:\"", s.File, where)
 	}
-	return &policies{objects: append(offline.Enforced(objects), unbound(objects)...), meshes: map[selection]*offline.Mesh{}}, nil
+	return &policies{
+		objects: append(offline.Enforced(objects), unbound(objects)...), judged: map[selection]*judged{}, decoder: config.NewDecoder(apiserver.Validator{}),
+	}, nil
 }
 
 // documentsBeside are the files with documents in the directory of a case file, without case files.
@@ -129,28 +144,50 @@ func unbound(objects []config.Object) (bindings []config.Object) {
 	return bindings
 }
 
-// mesh judges by the policy or the hook of a case, or by all.
-func (p *policies) mesh(c *Case) (*offline.Mesh, error) {
-	key := selection{c.Policy, c.Hook}
-	if m := p.meshes[key]; m != nil {
-		return m, nil
+// judgedBy are the documents that judge a case: its policy or its hook, or all.
+func (p *policies) judgedBy(c *Case) (*judged, error) {
+	key := selection{policy: c.Policy, hook: c.Hook}
+	if c.Params.values != nil {
+		raw, err := json.Marshal(c.Params.values)
+		if err != nil {
+			return nil, fmt.Errorf("params: %w", err)
+		}
+		key.params = c.cluster() + string(raw)
 	}
-	kept := p.objects
+	if j := p.judged[key]; j != nil {
+		return j, nil
+	}
+	j := &judged{objects: p.objects}
 	var err error
 	switch {
 	case c.Policy != "":
-		kept, err = p.onlyPolicy(c.Policy)
+		j.objects, err = p.onlyPolicy(c.Policy)
 	case c.Hook != "":
-		kept, err = p.onlyHook(c.Hook)
+		j.objects, err = p.onlyHook(c.Hook)
+	}
+	if err == nil {
+		j.objects, err = p.withParams(j.objects, c.cluster(), c.Params.values)
+	}
+	if err == nil {
+		j.mesh, err = p.compile(j.objects)
 	}
 	if err != nil {
 		return nil, err
 	}
+	if len(p.judged) >= maxJudged {
+		clear(p.judged)
+	}
+	p.judged[key] = j
+	return j, nil
+}
+
+// compile is the mesh of documents.
+func (p *policies) compile(objects []config.Object) (*offline.Mesh, error) {
 	compile := offline.New
 	if p.hooks {
 		compile = offline.NewWithHooks
 	}
-	m, problems := compile(kept)
+	m, problems := compile(objects)
 	for _, p := range problems {
 		if p.Severity == match.SeverityError {
 			return nil, errors.New(p.String())
@@ -159,7 +196,6 @@ func (p *policies) mesh(c *Case) (*offline.Mesh, error) {
 	if p.hosts != nil {
 		m.Streams = p.hosts
 	}
-	p.meshes[key] = m
 	return m, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -55,10 +54,6 @@ func (s *Suite) object(field string, value json.RawMessage) (object map[string]a
 
 // request is the request of a case.
 func (s *Suite) request(ctx context.Context, m *offline.Mesh, c *Case) (*admissionv1.AdmissionRequest, error) {
-	cluster := c.Cluster
-	if cluster == "" {
-		cluster = DefaultCluster
-	}
 	if c.Review != nil {
 		raw, err := s.document(c.Review)
 		if err != nil {
@@ -68,7 +63,7 @@ func (s *Suite) request(ctx context.Context, m *offline.Mesh, c *Case) (*admissi
 		if err != nil {
 			return nil, fmt.Errorf("review: %w", err)
 		}
-		request.Cluster = cluster
+		request.Cluster = c.cluster()
 		return request, nil
 	}
 	object, old, err := s.objects(c)
@@ -76,7 +71,7 @@ func (s *Suite) request(ctx context.Context, m *offline.Mesh, c *Case) (*admissi
 		return nil, err
 	}
 	return m.Request(ctx, &offline.Write{
-		Cluster: cluster, Operation: c.Operation, Object: object, OldObject: old, Resource: c.Resource, Namespace: c.Namespace, User: c.User,
+		Cluster: c.cluster(), Operation: c.Operation, Object: object, OldObject: old, Resource: c.Resource, Namespace: c.Namespace, User: c.User,
 		Groups: c.Groups, DryRun: c.DryRun,
 	})
 }
@@ -163,12 +158,17 @@ func (s *Suite) facts(c *Case, request *admissionv1.AdmissionRequest) (*offline.
 	if c.NamespaceLabels != nil {
 		f.Namespaces = map[string]map[string]string{request.GetNamespace(): c.NamespaceLabels}
 	}
-	for i, value := range c.Existing {
-		object, err := s.object(fmt.Sprintf("existing[%d]", i), value)
-		if err != nil {
-			return nil, err
+	for _, of := range []struct {
+		field   string
+		objects []json.RawMessage
+	}{{"existing", c.Existing}, {"params", c.Params.objects}} {
+		for i, value := range of.objects {
+			all, err := s.listed(value)
+			if err != nil {
+				return nil, fmt.Errorf("%s[%d]: %w", of.field, i, err)
+			}
+			f.Objects = append(f.Objects, all...)
 		}
-		f.Objects = append(f.Objects, &unstructured.Unstructured{Object: object})
 	}
 	return f, nil
 }

@@ -31,10 +31,9 @@ type Runner struct {
 	// StartHosts starts the hosts of a case file; without it hooks are not judged.
 	StartHosts StartHosts
 
-	told      map[string]bool                 // faults of mutating policies
-	backwards map[*offline.Mesh]*offline.Mesh // in the opposite order
-	loaded    map[string]*policies
-	coverage  coverage
+	told     map[string]bool // faults of mutating policies
+	loaded   map[string]*policies
+	coverage coverage
 }
 
 // Result is the result of a case.
@@ -148,7 +147,8 @@ func (r *Runner) policiesOf(ctx context.Context, s *Suite) (*policies, error) {
 
 // prepared is a case that can be judged.
 type prepared struct {
-	mesh    *offline.Mesh
+	*judged
+
 	request *admissionv1.AdmissionRequest
 	facts   *offline.Facts
 	judge   *offline.Judge // the caller closes it
@@ -156,11 +156,11 @@ type prepared struct {
 
 // prepare makes the request of a case. The error is about its fields.
 func (s *Suite) prepare(ctx context.Context, p *policies, c *Case) (*prepared, error) {
-	m, err := p.mesh(c)
+	by, err := p.judgedBy(c)
 	if err != nil {
 		return nil, err
 	}
-	request, err := s.request(ctx, m, c)
+	request, err := s.request(ctx, by.mesh, c)
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func (s *Suite) prepare(ctx context.Context, p *policies, c *Case) (*prepared, e
 	if err != nil {
 		return nil, err
 	}
-	judge, err := m.With(facts)
-	return &prepared{m, request, facts, judge}, err
+	judge, err := by.mesh.With(facts)
+	return &prepared{by, request, facts, judge}, err
 }
 
 // ask is the answer of a judge to a request, after all stages.

@@ -132,6 +132,12 @@ func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
 		"no object":                               {"cases:\n- {name: a, verdict: denied}\n", "cases.yaml:2: object: it is required"},
 		"a change of nothing":                     {one("verdict: denied\nwith: {spec.hostNetwork: null}"), `with: "spec.hostNetwork": hostNetwork: there is no such field to remove`},
 		"a policy that is not there":              {one("verdict: denied\npolicy: lable-team"), `cases.yaml:2: policy: there is no policy "lable-team"; did you mean "label-team"?`},
+		"a parameter that no Policy has":          {one("verdict: denied\nparams: {taems: [a]}"), `cases.yaml:2: params: no Policy has a parameter "taems"; did you mean "teams"?`},
+		"a value of another type":                 {one("verdict: denied\nparams: {teams: a}"), `cases.yaml:2: params: teams of Policy/label-team: Invalid value: "a": is a text, and another value of the parameter is a list`},
+		"no value":                                {one("verdict: denied\nparams: {teams: null}"), `params: teams of Policy/label-team: Invalid value: must be a text, a number`},
+		"params that are a number":                {one("verdict: denied\nparams: 5"), "cases.yaml:2: params: must be a list of objects or of their files"},
+		"params without a kind":                   {one("verdict: denied\nparams: [{a: b}]"), "cases.yaml:2: params[0]: Object 'Kind' is missing"},
+		"a file of params that is not there":      {one("verdict: denied\nparams: b.yaml"), "b.yaml: no such file"},
 		"policies that are not there":             {"policies: [x]\n" + one("verdict: denied"), "policies: "},
 		"a review that is none":                   {"cases:\n- {name: a, review: {a: b}, verdict: denied}\n", "cases.yaml:2: review: "},
 	} {

@@ -33,7 +33,7 @@ func TestThePageShowsItsOutputs(t *testing.T) {
 			shown = append(shown, block)
 		}
 	}
-	if len(documents) != 5 || len(shown) != 3 {
+	if len(documents) != 6 || len(shown) != 3 {
 		t.Fatalf("%d documents, %d outputs", len(documents), len(shown))
 	}
 	t.Chdir(t.TempDir())
@@ -75,7 +75,20 @@ spec:
   - {expression: object.spec.replicas <= int(params.data.most), messageExpression: "'at most ' + params.data.most"}
   - {expression: "authorizer.group('apps').resource('deployments').check('scale').allowed()", message: you may not scale}
 `)
-	if r := clitest.Execute(t, casetest.NewCommand(nil), nil, "limits"); r.Code != 0 {
+	if err := os.Mkdir("parameters", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "parameters", "cases.yaml", documents[4])
+	write(t, "parameters", "policy.yaml", `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: few-replicas}
+spec:
+  resources: [deployments]
+  parameters: [{name: most, default: 3}]
+  validations:
+  - {expression: object.spec.replicas <= parameters.most, message: too many, messageExpression: "'at most ' + string(parameters.most) + ' replicas'"}
+`)
+	if r := clitest.Execute(t, casetest.NewCommand(nil), nil, "limits", "parameters"); r.Code != 0 {
 		t.Errorf("%s%s", r.Out, r.Notes)
 	}
 }
