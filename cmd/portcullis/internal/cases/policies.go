@@ -229,13 +229,13 @@ func (p *policies) onlyHook(name string) (kept []config.Object, err error) {
 		o := p.objects[i]
 		switch {
 		case o.Validating != nil:
-			o.Validating = o.Validating.DeepCopy()
+			o.Validating, o.Conditions = o.Validating.DeepCopy(), nil // they are compiled again, for the hooks that stay
 			o.Validating.Webhooks = slices.DeleteFunc(o.Validating.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
 				known[w.Name] = true
 				return w.Name != name
 			})
 		case o.Mutating != nil:
-			o.Mutating = o.Mutating.DeepCopy()
+			o.Mutating, o.Conditions = o.Mutating.DeepCopy(), nil
 			o.Mutating.Webhooks = slices.DeleteFunc(o.Mutating.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 				known[w.Name] = true
 				return w.Name != name
