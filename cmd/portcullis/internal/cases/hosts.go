@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
 // MaxHosts bounds the hosts of a case file.
@@ -59,9 +61,10 @@ func (c *Command) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Hosts are hosts that run, and carry calls to their hooks.
+// Hosts are hosts that run. They carry calls to their hooks, and stage objects for their initializers.
 type Hosts interface {
 	review.Backend
+	dispatcher.Stager
 	// Log is the end of the output of the hosts.
 	Log() string
 	// Close ends the hosts.
@@ -83,3 +86,33 @@ func (p *policies) serve(ctx context.Context, s *Suite, hosts []Host, start Star
 	}
 	return nil
 }
+
+// NotCalled are the initializers beside a suite that no host of it serves, in the order of their names: objects are judged without them.
+func (r *Runner) NotCalled(s *Suite) (names []string) {
+	p := r.loaded[r.key(s)]
+	if p == nil || !slices.ContainsFunc(p.objects, isInitializers) {
+		return nil
+	}
+	by, err := p.judgedBy(&Case{})
+	if err != nil {
+		return nil // the cases have the error
+	}
+	for i := range p.objects {
+		o := &p.objects[i]
+		if !o.Initializes() {
+			continue
+		}
+		for _, w := range o.Webhooks() {
+			called := func(h *match.Hook) bool {
+				return h.Initializes() && h.ID.Configuration == o.Name && h.ID.Name == w.Name
+			}
+			if !slices.ContainsFunc(by.mesh.Hooks(), called) {
+				names = append(names, w.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func isInitializers(o config.Object) bool { return o.Initializes() }

@@ -69,7 +69,12 @@ func (r *Runner) tell(by []string, format string, args ...any) []string {
 // again has the failures of mutations that change their own result.
 func (r *Runner) again(ctx context.Context, p *policies, ready *prepared, object []byte) (failures []string, err error) {
 	second := withObject(ready.request, object)
-	answer, err := ready.mutateBy(ctx, ready.mesh, second)
+	if ready.again == nil {
+		if ready.again, err = p.compile(slices.DeleteFunc(slices.Clone(ready.objects), isInitializers)); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := ready.mutateBy(ctx, ready.again, second)
 	if err != nil {
 		return nil, err
 	}

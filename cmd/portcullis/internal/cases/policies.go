@@ -40,8 +40,10 @@ const maxJudged = 64
 
 // judged are the documents that judge a case.
 type judged struct {
-	objects   []config.Object
-	mesh      *offline.Mesh
+	objects []config.Object
+	mesh    *offline.Mesh
+
+	again     *offline.Mesh // without initializers, which act once; nil until it is used
 	backwards *offline.Mesh // in the opposite order; nil until it is used
 }
 
@@ -177,6 +179,9 @@ func (p *policies) judgedBy(c *Case) (*judged, error) {
 	if len(p.judged) >= maxJudged {
 		clear(p.judged)
 	}
+	if !slices.ContainsFunc(j.objects, isInitializers) {
+		j.again = j.mesh
+	}
 	p.judged[key] = j
 	return j, nil
 }
@@ -194,7 +199,7 @@ func (p *policies) compile(objects []config.Object) (*offline.Mesh, error) {
 		}
 	}
 	if p.hosts != nil {
-		m.Streams = p.hosts
+		m.Streams, m.Stager = p.hosts, p.hosts
 	}
 	return m, nil
 }

@@ -24,7 +24,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/config/embedded"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
+	"github.com/portcullis-mesh/portcullis/internal/initializer"
 )
 
 const (
@@ -40,8 +42,10 @@ type Hosts struct {
 	server    *session.Server
 	grpc      *grpc.Server
 	processes []*process
-	dir       string // of certificates
-	stop      context.CancelFunc
+	etcd      *embedded.Server    // nil without initializers
+	stager    *initializer.Stager // nil without initializers
+	dir       string              // of certificates, and of the etcd
+	stop      context.CancelFunc  // of the background
 	running   sync.WaitGroup
 }
 
@@ -50,7 +54,8 @@ var _ cases.Hosts = (*Hosts)(nil)
 // Start starts hosts, and returns when each hook of a configuration that is served over streams has one. Commands run in dir, and get the flags
 // --dispatchers, --cert, --key and --ca behind their own arguments.
 func Start(ctx context.Context, snapshot *match.Snapshot, dir string, commands []cases.Host) (_ cases.Hosts, err error) {
-	h := &Hosts{}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	h := &Hosts{stop: stop}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.Close())
@@ -63,9 +68,14 @@ func Start(ctx context.Context, snapshot *match.Snapshot, dir string, commands [
 	if err != nil {
 		return nil, err
 	}
-	address, err := h.listen(ctx, authority, snapshot)
+	address, err := h.listen(background, authority, snapshot)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(snapshot.Hooks(), (*match.Hook).Initializes) {
+		if err := h.stage(background); err != nil {
+			return nil, err
+		}
 	}
 	for i := range commands {
 		c := &commands[i]
@@ -89,8 +99,8 @@ func Start(ctx context.Context, snapshot *match.Snapshot, dir string, commands [
 
 func (h *Hosts) path(name string) string { return filepath.Join(h.dir, name) }
 
-// listen serves hosts on a free port of the loopback interface.
-func (h *Hosts) listen(ctx context.Context, authority *certs.Authority, snapshot *match.Snapshot) (address string, err error) {
+// listen serves hosts on a free port of the loopback interface, until the background ends.
+func (h *Hosts) listen(background context.Context, authority *certs.Authority, snapshot *match.Snapshot) (address string, err error) {
 	if h.router, err = session.New(session.Options{}); err != nil {
 		return "", err //nolint:wrapcheck // without metrics there is none
 	}
@@ -102,15 +112,13 @@ func (h *Hosts) listen(ctx context.Context, authority *certs.Authority, snapshot
 	if err := authority.CA().WriteCert(h.path("ca.crt")); err != nil {
 		return "", err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(background, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	h.server = session.NewServer(h.router, channelOf)
 	h.grpc = grpc.NewServer(append(session.ServerOptions(), grpc.Creds(credentials.NewTLS(secure)))...)
 	hostv1.RegisterHostServiceServer(h.grpc, h.server)
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	h.stop = stop
 	h.running.Go(func() { _ = h.router.Run(background) }) // it ends with its context alone
 	h.running.Go(func() { _ = h.grpc.Serve(listener) })   // it ends with Stop; hosts see any other end
 	return listener.Addr().String(), nil
@@ -210,8 +218,14 @@ func (h *Hosts) Close() error {
 	if h.grpc != nil {
 		h.grpc.Stop()
 		h.server.Wait()
-		h.stop()
 	}
+	if h.stager != nil {
+		h.stager.Close()
+	}
+	h.stop()
 	h.running.Wait()
+	if h.etcd != nil {
+		h.etcd.Close()
+	}
 	return os.RemoveAll(h.dir)
 }

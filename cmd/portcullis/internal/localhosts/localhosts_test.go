@@ -19,14 +19,18 @@ import (
 
 const root = "../../../.."
 
-// goHost is the program of the example host in Go.
-var goHost string
+// goHost and initializers are the programs of the example hosts in Go.
+var goHost, initializers string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "localhosts-")
 	if err == nil {
 		goHost = filepath.Join(dir, "imagepolicy")
 		err = exec.Command("go", "build", "-o", goHost, root+"/examples/imagepolicy").Run()
+	}
+	if err == nil {
+		initializers = filepath.Join(dir, "initializers")
+		err = exec.Command("go", "build", "-o", initializers, root+"/examples/initializers").Run()
 	}
 	code := 1
 	if err != nil {
@@ -50,8 +54,14 @@ func run(t *testing.T, args ...string) clitest.Result {
 // folder is a directory with the configuration of the example host, and a case file.
 func folder(t *testing.T, cases string) string {
 	t.Helper()
+	return folderOf(t, "imagepolicy", cases)
+}
+
+// folderOf is a directory with the configuration of an example, and a case file.
+func folderOf(t *testing.T, example, cases string) string {
+	t.Helper()
 	dir := t.TempDir()
-	mesh, err := os.ReadFile(root + "/examples/imagepolicy/mesh.yaml")
+	mesh, err := os.ReadFile(root + "/examples/" + example + "/mesh.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +86,18 @@ func TestThePageTestsAHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(page), "```yaml\nhosts:")
-	text, _, _ = strings.Cut("hosts:"+text, "```")
-	if r := run(t, folder(t, strings.Replace(text, "go run .", goHost, 1))); r.Code != 0 || !strings.HasSuffix(r.Out, "ok: 2 cases passed\n") {
-		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	blocks := strings.Split(string(page), "```yaml\nhosts:")
+	if len(blocks) != 3 {
+		t.Fatalf("%d blocks with hosts", len(blocks)-1)
+	}
+	for i, of := range []struct{ example, host, passed string }{
+		{"imagepolicy", goHost, "ok: 2 cases passed\n"}, {"initializers", initializers, "ok: 4 cases passed\n"},
+	} {
+		text, _, _ := strings.Cut("hosts:"+blocks[i+1], "```")
+		r := run(t, folderOf(t, of.example, strings.Replace(text, "go run .", of.host, 1)))
+		if r.Code != 0 || !strings.HasSuffix(r.Out, of.passed) || strings.Contains(r.Out, "warning") {
+			t.Errorf("%s: exit code %d\n%s%s", of.example, r.Code, r.Out, r.Notes)
+		}
 	}
 }
 

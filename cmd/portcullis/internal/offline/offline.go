@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
@@ -23,8 +25,10 @@ import (
 
 // Mesh is one configuration, by which a [Judge] judges reviews. Its methods may be called concurrently.
 type Mesh struct {
-	// Streams carries the calls of hooks of hosts ([NewWithHooks]); nil fails them. It is set before the first judge.
+	// Streams carries the calls of hooks of hosts ([NewWithHooks]), and Stager stages objects for their initializers; nil fails them. Both are set before
+	// the first judge.
 	Streams review.Backend
+	Stager  dispatcher.Stager
 
 	snapshot *match.Snapshot
 	codec    *builtin.Codec
@@ -42,33 +46,48 @@ func New(objects []config.Object) (*Mesh, config.Problems) {
 	return compile(objects, func(*config.Object) *config.Object { return nil })
 }
 
-// NewWithHooks is New with the hooks that hosts serve over streams, and their HookRoutes. Hosts of any authority may serve them, and a hook in shadow
-// decides as others do.
+// NewWithHooks is New with the hooks and initializers that hosts serve over streams, and their HookRoutes. Hosts of any authority may serve them, and a
+// hook in shadow decides as others do. Initializers of controllers are left out: a controller has no mesh to watch.
 func NewWithHooks(objects []config.Object) (*Mesh, config.Problems) {
 	routed := map[string]bool{}
 	for i := range objects {
-		if r := objects[i].Route; servedByHosts(r) {
+		if r := objects[i].Route; servedByHosts(r) && r.Spec.Stage != kinds.StageInitialize {
 			routed[r.Spec.Configuration] = true
 		}
 	}
-	return compile(objects, func(o *config.Object) *config.Object {
+	called := func(o *config.Object) *config.Object {
 		switch {
 		case servedByHosts(o.Route):
 			served, route := *o, *o.Route
 			route.Spec.Authorities, route.Spec.Shadow = nil, false
 			served.Route = &route
 			return &served
-		case o.Route == nil && routed[o.Name] && !o.Initializes():
+		case o.Initializes(), o.Route != nil && o.Route.Spec.Stage == kinds.StageInitialize, o.Route == nil && routed[o.Name]:
 			return o
 		}
 		return nil
-	})
+	}
+	m, problems := compile(objects, called)
+	ofController := func(h *match.Hook) bool { return h.Initializes() && !h.Route.Stream }
+	if !slices.ContainsFunc(m.Hooks(), ofController) {
+		return m, problems
+	}
+	objects = slices.Clone(objects)
+	for i := range objects {
+		if o := &objects[i]; o.Initializes() {
+			o.Mutating = o.Mutating.DeepCopy()
+			o.Mutating.Webhooks = slices.DeleteFunc(o.Mutating.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+				return slices.ContainsFunc(m.Hooks(), func(h *match.Hook) bool {
+					return ofController(h) && h.ID.Configuration == o.Name && h.ID.Name == w.Name
+				})
+			})
+		}
+	}
+	return compile(objects, called)
 }
 
 // servedByHosts reports whether a HookRoute names hosts that serve hooks over streams.
-func servedByHosts(r *kinds.HookRoute) bool {
-	return r != nil && r.Spec.Stream != nil && r.Spec.Stage != kinds.StageInitialize
-}
+func servedByHosts(r *kinds.HookRoute) bool { return r != nil && r.Spec.Stream != nil }
 
 // compile compiles a configuration. called returns the object to judge by for a webhook configuration or a HookRoute, or nil.
 func compile(objects []config.Object, called func(*config.Object) *config.Object) (*Mesh, config.Problems) {
@@ -138,7 +157,7 @@ func (m *Mesh) With(f *Facts) (*Judge, error) {
 		streams = noStreams{}
 	}
 	d, err := dispatcher.New(dispatcher.Options{
-		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: streams,
+		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: streams, Stager: m.Stager,
 		Codec:      func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
 		PolicyTime: policyTime,
 	})

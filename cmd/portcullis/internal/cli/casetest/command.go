@@ -44,7 +44,7 @@ cluster: policies are compiled and evaluated in this process as a mesh does it. 
 the directories and below them; kyverno-test.yaml is read too. A Policy in mode shadow or warn is judged as though it were enforced.
 
 Hosts in any language are tested too: name their commands in the case file, or with --host. They run in the directory of the case file, dial this process
-by the flags --dispatchers, --cert, --key and --ca that follow their own arguments, and serve the hooks in the webhook configurations and HookRoutes there.
+by the flags --dispatchers, --cert, --key and --ca that follow their own arguments, and serve the hooks and initializers in the configuration there.
 
 A case that meets no policy has the verdict "unmatched", and fails unless it expects that. With --coverage it lists the validations that were never
 true or never false, the conditions that never excluded a request, and the mutations that never changed an object. docs/policy-tests.md describes the
@@ -158,7 +158,7 @@ func runAll(ctx context.Context, dirs []string, runner *cases.Runner) (*report, 
 			r.errs = append(r.errs, err)
 			continue
 		}
-		r.add(file, results, runner.Log(suite))
+		r.add(file, results, runner.Log(suite), runner.NotCalled(suite))
 	}
 	if r.Passed+r.Failed == 0 && len(r.errs) == 0 {
 		return nil, fmt.Errorf("--run %s: no case has such a name", runner.Only)

@@ -29,6 +29,8 @@ type report struct {
 type fileReport struct {
 	File  string        `json:"file"`
 	Cases []*caseReport `json:"cases"`
+	// NotCalled are the initializers that no host of the file serves: the cases are judged without them.
+	NotCalled []string `json:"initializersNotCalled,omitempty"`
 	// Log is the end of the output of the hosts; absent if all cases have passed.
 	Log    string `json:"log,omitempty"`
 	failed int
@@ -57,9 +59,9 @@ type coverage struct {
 
 func newCoverage(c *cases.Coverage) *coverage { return &coverage{c, c.Percent()} }
 
-// add adds the results of a file, whose hosts have written a log.
-func (r *report) add(file string, results []cases.Result, log string) {
-	f := &fileReport{File: file, Cases: []*caseReport{}}
+// add adds the results of a file, whose hosts have written a log and serve all initializers but some.
+func (r *report) add(file string, results []cases.Result, log string, notCalled []string) {
+	f := &fileReport{File: file, Cases: []*caseReport{}, NotCalled: notCalled}
 	for i := range results {
 		one := &results[i]
 		if one.Err != nil {
@@ -114,6 +116,14 @@ func (c *command) writeFile(text *strings.Builder, f *fileReport) {
 			fmt.Fprintln(text, printer.Annotation("error", f.File, one.Line, name, failures))
 		default:
 			fmt.Fprintf(text, "%s:%d: FAIL: %s\n%s\n", f.File, one.Line, name, indent(failures))
+		}
+	}
+	if len(f.NotCalled) > 0 {
+		warning := "initializers without a host are not called: " + strings.Join(f.NotCalled, ", ")
+		if c.output == formatGitHub {
+			fmt.Fprintln(text, printer.Annotation("warning", f.File, 1, "initializers are not called", warning))
+		} else {
+			fmt.Fprintf(text, "%s: warning: %s\n", f.File, printer.Text(warning))
 		}
 	}
 	if f.Log != "" {

@@ -33,7 +33,7 @@ func TestThePageShowsItsOutputs(t *testing.T) {
 			shown = append(shown, block)
 		}
 	}
-	if len(documents) != 6 || len(shown) != 3 {
+	if len(documents) != 7 || len(shown) != 3 {
 		t.Fatalf("%d documents, %d outputs", len(documents), len(shown))
 	}
 	t.Chdir(t.TempDir())
