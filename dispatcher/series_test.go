@@ -11,6 +11,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry/series"
 )
 
@@ -102,6 +103,7 @@ func TestSeriesAreThereBeforeTheirFirstEvent(t *testing.T) {
 }
 
 func TestTheNumberOfHooksAndClustersWithSeriesIsBounded(t *testing.T) {
+	citest.Sequential(t)
 	var hooks []hook
 	for i := range observe.MaxHookSeries + 1 {
 		hooks = append(hooks, hook{name: fmt.Sprintf("h%04d.test.dev", i)})

@@ -10,6 +10,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // nobody is a Caller that is not called.
@@ -166,6 +168,7 @@ func TestTheCallerIsToldWhereTo(t *testing.T) {
 }
 
 func TestRandomObjectsAndAnswers(t *testing.T) {
+	citest.Sequential(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	c := map[string]*comparison{"v1": newComparison(t, "v1"), "v1beta1": newComparison(t, "v1beta1", "v1")}
 	good := 0

@@ -10,6 +10,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // bombs is a definition of bombs, with a schema for spec in JSON.
@@ -44,6 +46,7 @@ func list(n int, item string) string {
 }
 
 func TestDefaultsAreBoundedBeforeTheyAreFilledIn(t *testing.T) {
+	citest.Sequential(t)
 	text := func(bytes int) string { return `"` + strings.Repeat("x", bytes) + `"` }
 	named := func(n int) string {
 		var o strings.Builder

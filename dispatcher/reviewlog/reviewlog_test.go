@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/dispatcher/reviewlog"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // reviewer denies objects with the name "bad", and fails for "none".
@@ -204,6 +205,7 @@ func TestValuesAreRedacted(t *testing.T) {
 
 // TestFilesAreBounded by their bytes, of which the cluster with most loses the oldest, and by their age.
 func TestFilesAreBounded(t *testing.T) {
+	citest.Sequential(t)
 	o := reviewlog.Options{Dir: t.TempDir(), Bytes: reviewlog.MinBytes, Age: 24 * time.Hour}
 	large := fmt.Sprintf(`{"kind":"Pod","spec":{"note":%q}}`, strings.Repeat("x", 1<<20))
 	var l *laboratory

@@ -66,8 +66,8 @@ func variable[N int | uint64](name string, otherwise N) N {
 	return otherwise
 }
 
-// Sequential leaves a slow test of one goroutine to runs without the race detector, as `make test` is one, and to the soak. Call it first
-// in the test.
+// Sequential leaves a slow test of one goroutine, or of the bytes or items that a bound lets pass, to runs without the race detector, as `make test`
+// is one, and to the soak: the detector finds little there, and such a test takes it ten to thirty times as long. Call it first in the test.
 func Sequential(t testing.TB) {
 	t.Helper()
 	if Race && !soaks() {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -121,6 +122,7 @@ func definitions(w io.Writer, count, properties int, property, meta string) {
 }
 
 func TestTheMemoryThatAnAPIServerChoosesIsBookedToItsClusterAndBounded(t *testing.T) {
+	citest.Sequential(t)
 	for name, test := range map[string]struct {
 		total int64 // of the ledger
 		list  func(w io.Writer)

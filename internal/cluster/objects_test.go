@@ -21,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
@@ -210,6 +211,7 @@ func TestOneReadServesAllThatWait(t *testing.T) {
 
 // TestTheObjectsThatAreKeptAreBounded has namespaces whose objects take all memory that one cluster may have.
 func TestTheObjectsThatAreKeptAreBounded(t *testing.T) {
+	citest.Sequential(t)
 	synctest.Test(t, func(t *testing.T) {
 		a := newAsking(t, func(*http.Request) (int, string) { return 200, listOf(3<<20, "limits") })
 		ctx, cancel := context.WithCancel(t.Context())

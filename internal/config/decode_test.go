@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // goodHook is a configuration that streams serve.
@@ -384,6 +386,7 @@ func TestAnItemOfAListOfOneKindMeansWhatADocumentOfItsOwnDoes(t *testing.T) {
 }
 
 func TestLimitsOfFiles(t *testing.T) {
+	citest.Sequential(t)
 	const small = "apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {}\n---\n"
 	pad := func(n int) string { return "# " + strings.Repeat("x", n-3) + "\n" }
 	for _, tc := range []struct {

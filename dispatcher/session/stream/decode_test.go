@@ -17,6 +17,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // naive reads the verdicts in a frame by the generated code.
@@ -95,6 +96,7 @@ func randomVerdict(r *rand.Rand) *hostv1.Verdict {
 }
 
 func TestVerdictsAreReadAsTheGeneratedCodeDoes(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	in := new(Incoming) // used again and again, as by a stream

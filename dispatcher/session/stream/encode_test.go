@@ -18,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
@@ -75,6 +76,7 @@ func flat(parts ...Part) (raw []byte) {
 }
 
 func TestAReviewIsEncodedAsTheGeneratedCodeDoes(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // answering is a transport with one answer, that counts the calls to close its connections.
@@ -76,6 +77,7 @@ func times(n int, text, between string) string {
 }
 
 func TestAnAnswerIsBoundedInBytesDepthAndParts(t *testing.T) {
+	citest.Sequential(t)
 	whole, lists := Transport{}, Transport{ItemByItem: true}
 	text := func(bytes int) string { return `"` + strings.Repeat("x", bytes-2) + `"` }
 	items := func(items string) string { return `{"metadata":{},"items":[` + items + `]}` }
@@ -118,6 +120,7 @@ func TestAnAnswerIsBoundedInBytesDepthAndParts(t *testing.T) {
 }
 
 func TestAnAnswerWithOneObjectIsAsLargeAsAnObject(t *testing.T) {
+	citest.Sequential(t)
 	for name, test := range map[string]struct {
 		method, accept string
 		most           int

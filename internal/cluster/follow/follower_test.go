@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -514,6 +515,7 @@ func TestTheNumberOfFollowedObjectsIsBounded(t *testing.T) {
 }
 
 func TestTheBytesOfFollowedObjectsAreBounded(t *testing.T) {
+	citest.Sequential(t)
 	for _, more := range []int{0, 1} {
 		w := newWorld(t)
 		o := w.made("a")

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
 // TestAnEtcdWithItsOwnLimitsRefusesWhatIsTooLarge: nothing is changed then, and the error says which limit it was.
 func TestAnEtcdWithItsOwnLimitsRefusesWhatIsTooLarge(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	const (
 		operations = 128             // --max-txn-ops unless told otherwise

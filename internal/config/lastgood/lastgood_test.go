@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/lastgood"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
@@ -128,6 +129,7 @@ func TestAnObjectThatIsNoLongerAcceptedCostsNoOther(t *testing.T) {
 }
 
 func TestObjectsThatAreTooLargeAreNotEncoded(t *testing.T) {
+	citest.Sequential(t)
 	objects := inForce(t)
 	for key, o := range objects {
 		o.File = strings.Repeat("x", lastgood.MaxFileBytes)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/lint"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -184,6 +185,7 @@ func TestWhatIsFoundAboutAPolicyIsKept(t *testing.T) {
 
 // TestLintNamesPoliciesThatAreNotChecked has more expressions than are checked at a time.
 func TestLintNamesPoliciesThatAreNotChecked(t *testing.T) {
+	citest.Sequential(t)
 	var documents []string
 	for i := range 9 {
 		validations := strings.Repeat(`{expression: "object.spec.replicas != `+strings.Repeat("1", 10)+` || '`+strings.Repeat("x", 8_000)+`' != ''"},`, 28)

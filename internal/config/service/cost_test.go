@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
@@ -61,6 +62,7 @@ func broad(name string, groups, resources int) string {
 }
 
 func TestWhatCostsTooMuchToPlanIsNotApplied(t *testing.T) {
+	citest.Sequential(t)
 	f := newFixture(t)
 	f.applied("root", rolesOfPeople)
 	f.refused(codes.InvalidArgument, "the document has rules with 10,001 combinations of group, version, resource, operation and scope, and at most 10,000", "author",

@@ -12,6 +12,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
 )
@@ -28,6 +29,7 @@ func manifest(i, timeout int) *admissionv1.Object {
 }
 
 func TestAnEtcdWhoseLimitsWereRaisedTakesTheLargestApply(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	m, r := newMesh(t, func(s config.Source) config.Source { return s }, 0), &configv1.ApplyRequest{}
 	padding := bytes.Repeat([]byte("x"), service.MaxApplyBytes/service.MaxManifests-1000)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // kubernetes is the type checker of kube-controller-manager, with objects as expressions see them (evaluated).
@@ -84,6 +86,7 @@ func withoutPlaces(all []string) (out []string) {
 // TestPoliciesAreCheckedAsKubernetesDoes compares random policies. To Kubernetes a variable with an object may have any type: the expressions
 // that read variables are compared with the same expressions in which the text of each variable stands in its place.
 func TestPoliciesAreCheckedAsKubernetesDoes(t *testing.T) {
+	citest.Sequential(t)
 	their, our := kubernetes(t), New(Builtin{})
 	r := rand.New(rand.NewPCG(3, 1))
 	compared, found := 0, 0

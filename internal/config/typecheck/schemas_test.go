@@ -60,6 +60,7 @@ func (d discoveryOf) OpenAPIV3() openapi.Client { return d.Client }
 
 // TestTheSchemasOfGoTypesAreTheSchemasThatKubernetesPublishes compares all kinds of Kubernetes.
 func TestTheSchemasOfGoTypesAreTheSchemasThatKubernetesPublishes(t *testing.T) {
+	citest.Sequential(t)
 	of, compared := published(t), 0
 	for _, kind := range kindsOf() {
 		theirs, err := of.ResolveSchema(kind)

@@ -20,6 +20,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/session/stream"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -30,6 +31,7 @@ const copiedBytes = 128 << 10
 // From the body of the request to the frames for the host, and back: nothing allocates in proportion to the object, but
 // the one buffer that the body is read into.
 func TestNobodyCopiesTheObject(t *testing.T) {
+	citest.Sequential(t)
 	a, _ := sampleApp(t, func(*dev, *serveConfig) {})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 3)

@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // page is an output that can be looked at while it is written.
@@ -167,6 +168,7 @@ func TestAnApplyIsAsExpectedOrNotAtAll(t *testing.T) {
 }
 
 func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)

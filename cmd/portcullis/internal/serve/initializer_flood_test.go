@@ -8,6 +8,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 const blobs = `
@@ -32,6 +33,7 @@ spec: {identities: [` + devAPIServer + `]}
 // TestTheCreatesOfATenantDoNotFillTheStore: objects of one cluster that are held leave their old versions in the store. Past its share a cluster's
 // are not held, and CREATEs of another cluster are, and the configuration can be changed.
 func TestTheCreatesOfATenantDoNotFillTheStore(t *testing.T) {
+	citest.Sequential(t)
 	t.Parallel()
 	a, _, info := appWithStore(t, func(_ *dev, c *serveConfig) { c.stores.quota = minQuota })
 	ready := info.file(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/audit"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // reportOf is the report that an audit has printed as JSON.
@@ -170,6 +171,7 @@ func TestAuditResumes(t *testing.T) {
 }
 
 func TestAuditAsksForLessWhereAPageIsLarge(t *testing.T) {
+	citest.Sequential(t)
 	large := strings.Repeat("x", 6<<20)
 	s := &apiServer{lists: map[string]objects{namespacesPath: namespaces("shop"), podsPath: {count: 6, item: func(int) string {
 		return strings.Replace(pod("kube-system", "a", ""), "nginx", large, 1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/casetest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func test(t *testing.T, args ...string) clitest.Result {
@@ -30,6 +31,7 @@ func TestEachFieldOfACaseHasACase(t *testing.T) {
 }
 
 func TestTheLibraryIsCovered(t *testing.T) {
+	citest.Sequential(t)
 	if r := test(t, "../../../../../policies", "--coverage-min", "100"); r.Code != 0 {
 		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
 	}
