@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -27,7 +28,11 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 	}
 	for i := range s.Validations {
 		add(s.Validations[i].Expression)
-		add(s.Validations[i].MessageExpression)
+		if v := &s.Validations[i]; s.PodControllers && v.Field != "" {
+			add(v.Field + cmp.Or(v.MessageExpression, v.Message)) // its path depends on the kind
+		} else {
+			add(v.MessageExpression)
+		}
 	}
 	for i := range s.Mutations {
 		add(s.Mutations[i].Value)

@@ -107,7 +107,8 @@ type PolicyValidation struct {
 	Message string `json:"message"`
 	// MessageExpression is CEL for a text that takes the place of Message. Message remains for its failure. Empty means none.
 	MessageExpression string `json:"messageExpression,omitempty"`
-	// Field is the field that the message is about. The message begins with it. Empty means none.
+	// Field is the field that the message is about. The message begins with it. With PodControllers it is a field of the Pod, and the message about a
+	// controller begins with the field in its Pod template. Empty means none.
 	Field string `json:"field,omitempty"`
 	// Reason is the reason of the denial for programs: Unauthorized, Forbidden, Invalid or RequestEntityTooLarge. Empty means Invalid.
 	Reason metav1.StatusReason `json:"reason,omitempty"`

@@ -155,10 +155,19 @@ func TestAPolicyOnNewPodsNamesNoSubresources(t *testing.T) {
 func TestAPolicyOnPodsSeesThePodsOfControllers(t *testing.T) {
 	const denied = "denied: spec.containers: give each image a tag"
 	e := expand(t, noLatest, "")
+	withExpression := expand(t, noLatest+"  messageExpression: \"'give each image a ' + 'tag' // for the client\"\n", "")
 	for _, kind := range []string{"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"} {
+		path := map[string]string{"Pod": "", "CronJob": "spec.jobTemplate.spec.template."}
+		within, known := path[kind]
+		if !known {
+			within = "spec.template."
+		}
+		denied := "denied: " + within + "spec.containers: give each image a tag"
 		for text, want := range map[string]string{"nginx": denied, "nginx:latest": denied, "nginx:1": "allowed"} {
-			if got := judge(t, e, request{object: object(kind, "default", "", image(text))}); got != want {
-				t.Errorf("%s with %s: %s, want %s", kind, text, got, want)
+			for _, e := range []*policies.Expansion{e, withExpression} {
+				if got := judge(t, e, request{object: object(kind, "default", "", image(text))}); got != want {
+					t.Errorf("%s with %s: %s, want %s", kind, text, got, want)
+				}
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func TestThePoliciesOfThePage(t *testing.T) {
 		{"label-team", "", pod("team: sandbox", image("a")), "recorded: metadata.labels.team: set the label team to one of web, data"},
 		{"label-team", "", pod("team: web", image("a")), "allowed"},
 		{"label-team", "trial", pod("team: sandbox", image("a")), "allowed"},
-		{"label-team", "", request{object: object("Deployment", "default", "team: web", image("a"))}, "recorded: metadata.labels.team: set the label team to one of web, data"},
+		{"label-team", "", request{object: object("Deployment", "default", "team: web", image("a"))}, "recorded: spec.template.metadata.labels.team: set the label team to one of web, data"},
 		{"no-privileged-pods", "", pod("", privileged), "warned: privileged containers are for the platform team"},
 		{"no-privileged-pods", "prod-1", pod("", privileged), "denied: privileged containers are for the platform team"},
 		{"no-privileged-pods", "prod-1", pod("", image("a")), "allowed"},

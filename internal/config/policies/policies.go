@@ -3,6 +3,7 @@
 package policies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,7 +101,7 @@ func (p *Policy) compileValidations(c *Compiler) field.ErrorList {
 		if v.Reason != "" {
 			out.Reason = &v.Reason
 		}
-		p.validations = append(p.validations, about(v.Field, out))
+		p.validations = append(p.validations, p.about(v.Field, out))
 	}
 	p.names = namesFor(x.used, s)
 	return x.errs
@@ -143,14 +144,21 @@ func (x *expressions) checkPod(name string, at *field.Path) {
 	}
 }
 
-// about lets the messages of a validation begin with a field.
-func about(name string, v admissionregistrationv1.Validation) admissionregistrationv1.Validation {
+// about lets the messages of a validation begin with a field. With PodControllers it is a field of the Pod, and its path depends on the kind of the object.
+func (p *Policy) about(name string, v admissionregistrationv1.Validation) admissionregistrationv1.Validation {
 	if name == "" {
 		return v
 	}
+	begin, s := literal(name+": "), &p.document.Spec
+	if s.PodControllers {
+		begin = "(" + byPodTemplate(subject(s), p.resources, func(path string) string {
+			return literal(strings.TrimPrefix(path+"."+name+": ", "."))
+		}) + ")"
+		v.MessageExpression = cmp.Or(v.MessageExpression, literal(v.Message))
+	}
 	v.Message = name + ": " + v.Message
 	if v.MessageExpression != "" {
-		v.MessageExpression = fmt.Sprintf("%s + (%s\n)", literal(name+": "), v.MessageExpression) // the line ends a comment
+		v.MessageExpression = fmt.Sprintf("%s + (%s\n)", begin, v.MessageExpression) // the line ends a comment
 	}
 	return v
 }
