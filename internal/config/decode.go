@@ -179,11 +179,11 @@ func (d *document) parse(t text) bool {
 	if strictErr != nil {
 		var err error
 		if converted, err = yaml.YAMLToJSON(t.data); err != nil {
-			d.syntax(err)
+			d.syntax(t, err)
 			return false
 		}
 		if d.dups = d.duplicates(); len(d.dups) == 0 {
-			d.syntax(strictErr)
+			d.syntax(t, strictErr)
 			return false
 		}
 	}
@@ -201,8 +201,8 @@ func (d *document) isText(t text) bool {
 }
 
 // syntax reports the errors of the YAML parser.
-func (d *document) syntax(err error) {
-	for _, p := range d.syntaxProblems(err) {
+func (d *document) syntax(t text, err error) {
+	for _, p := range d.syntaxProblems(t, err) {
 		p.Kind, p.Key, p.Document = d.kind, d.key, d.where()
 		d.report(p)
 	}

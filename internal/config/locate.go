@@ -15,6 +15,7 @@ type lineIndex struct {
 	root *yaml.Node // nil when the text cannot be read as YAML nodes
 	line int        // of the file, where the document begins
 	last int        // of the file, where it ends
+	err  error      // of reading the text as YAML nodes
 }
 
 // newLineIndex reads the document for its lines. JSON on a single line, as stores keep it, has nothing to look for.
@@ -24,7 +25,7 @@ func newLineIndex(t text) *lineIndex {
 		return p
 	}
 	var doc yaml.Node
-	if err := yaml.Unmarshal(t.data, &doc); err == nil && len(doc.Content) > 0 {
+	if p.err = yaml.Unmarshal(t.data, &doc); p.err == nil && len(doc.Content) > 0 {
 		p.root = doc.Content[0]
 	}
 	return p

@@ -104,9 +104,9 @@ func (r *reader) resource(files []string, kind, name string) (json.RawMessage, e
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		all, err := documentsOf(data)
+		all, err := documentsOf(file, data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, err
 		}
 		for _, raw := range all {
 			o := &unstructured.Unstructured{}

@@ -1,7 +1,6 @@
 package cases
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -16,9 +15,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
@@ -73,7 +70,7 @@ func Find(paths ...string) (files []string, err error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, err //nolint:wrapcheck // it names the path
 		}
 	}
 	slices.Sort(files)
@@ -155,11 +152,7 @@ func (r *reader) document() ([]byte, error) {
 	if err := yaml.Unmarshal(data, &document); err == nil && len(document.Content) > 0 {
 		r.root = document.Content[0]
 	}
-	raw, err := asJSON(data)
-	if err != nil {
-		return nil, &FaultError{r.path, 0, err.Error()}
-	}
-	return raw, nil
+	return asJSON(r.path, data)
 }
 
 // file reads the parts of the file.
@@ -386,38 +379,27 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// asJSON is a file with one document as JSON.
-func asJSON(data []byte) ([]byte, error) {
-	all, err := documentsOf(data)
+// asJSON is the one document of a file as JSON. Errors name the file.
+func asJSON(file string, data []byte) ([]byte, error) {
+	all, err := documentsOf(file, data)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, errors.New("there is no document in the file")
+		return nil, &FaultError{file, 0, "there is no document in the file"}
 	case len(all) > 1:
-		return nil, errors.New("there are several documents in the file, and must be one")
+		return nil, &FaultError{file, 0, "there are several documents in the file, and must be one"}
 	}
 	return all[0], nil
 }
 
-// documentsOf are the documents of a file as JSON.
-func documentsOf(data []byte) (all [][]byte, err error) {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
+// documentsOf are the documents of a file as JSON. Errors name the file.
+func documentsOf(file string, data []byte) (all [][]byte, err error) {
+	for _, written := range config.ReadWrittenStrictly(file, data) {
+		if p := written.Problems; len(p) > 0 {
+			return nil, &FaultError{file, p[0].Line, p[0].Message}
 		}
-		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the file
-		}
-		converted, err := kyaml.YAMLToJSONStrict(document)
-		if err != nil {
-			message := strings.NewReplacer("\n", " ", "error converting YAML to JSON: ", "").Replace(err.Error())
-			return nil, fmt.Errorf("not valid YAML: %s", message)
-		}
-		if string(converted) != "null" { // comments
-			all = append(all, converted)
-		}
+		all = append(all, written.JSON)
 	}
+	return all, nil
 }

@@ -31,13 +31,10 @@ func (s *Suite) document(value json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	data, err := readFile(filepath.Join(filepath.Dir(s.File), name))
-	if err == nil {
-		value, err = asJSON(data)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return value, nil
+	return asJSON(name, data)
 }
 
 // object is a document of a case, decoded; nil for none.
