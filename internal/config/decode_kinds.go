@@ -14,14 +14,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
-// readKinds are the kinds that are read, for messages.
-const readKinds = "the kinds that are read are " + validatingKind + " and " + mutatingKind + " of " +
-	admissionregistrationV1 + " and v1beta1, " + validatingPolicyKind + ", " + validatingBindingKind + ", " +
-	mutatingPolicyKind + " and " + mutatingBindingKind + " of " +
-	admissionregistrationV1 + ", v1beta1 and v1alpha1, " + externalHooksKind + " and " + kinds.InitializersKind + " of " +
-	admissionregistrationV1alpha1 + ", " + kinds.HookRouteKind + ", " + kinds.ClusterKind + ", " + kinds.RoleKind + ", " + kinds.PolicyKind + ", " +
-	kinds.ValidatingHooksKind + ", " + kinds.MutatingHooksKind + " and " + kinds.InitializersKind +
-	" of " + kinds.APIVersion + ", List of v1, and lists of webhook configurations"
+// readKinds is where the kinds are that are read, for messages.
+const readKinds = "docs/configuration-reference.md has the kinds that are read"
 
 // read reads a document of a kind of portcullis.dev/v1.
 func (d *document) read(h head) {
@@ -185,7 +179,15 @@ func unread(h head) string {
 	if said := foreign(h); said != "" {
 		return said
 	}
-	return h.Kind + " of " + h.APIVersion + " is not read: " + readKinds + suggestKind(h)
+	text := h.Kind + " of " + h.APIVersion + " is not read"
+	if meant := suggestKind(h); meant != "" {
+		return text + meant
+	}
+	switch group, _, _ := strings.Cut(h.APIVersion, "/"); group {
+	case kinds.Group, admissionregistrationv1.GroupName:
+		return text + ": " + readKinds
+	}
+	return text + ": it is a manifest, and no policy or other configuration: `portcullis review -f PATH` judges manifests"
 }
 
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.

@@ -68,11 +68,7 @@ func lines(problems Problems) []string {
 }
 
 func TestDecode(t *testing.T) {
-	const streams = `the kinds that are read are ValidatingWebhookConfiguration and MutatingWebhookConfiguration of ` +
-		`admissionregistration.k8s.io/v1 and v1beta1, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ` +
-		`MutatingAdmissionPolicy and MutatingAdmissionPolicyBinding of ` +
-		`admissionregistration.k8s.io/v1, v1beta1 and v1alpha1, ExternalAdmissionHookConfiguration and InitializerConfiguration of admissionregistration.k8s.io/v1alpha1, ` +
-		`HookRoute, Cluster, Role, Policy, ValidatingHookConfiguration, MutatingHookConfiguration and InitializerConfiguration of portcullis.dev/v1, List of v1, and lists of webhook configurations`
+	const inReference = "docs/configuration-reference.md has the kinds that are read"
 	for _, tc := range []struct {
 		name     string
 		data     string
@@ -184,7 +180,8 @@ items:
 				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].name: Invalid value: "short": should be a domain with at least three segments separated by dots`,
 				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun`,
 				`f.yaml:8: ValidatingWebhookConfiguration "b": items[1].webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1`,
-				`f.yaml:12: ValidatingWebhookConfiguration "d": items[3].apiVersion: ValidatingWebhookConfiguration of v1 is not read: ` + streams,
+				`f.yaml:12: ValidatingWebhookConfiguration "d": items[3].apiVersion: ValidatingWebhookConfiguration of v1 is not read: it is a manifest, and no policy or other configuration: ` +
+					"`portcullis review -f PATH` judges manifests",
 				`f.yaml:22: ExternalAdmissionHookConfiguration "f": items[0].externalAdmissionHooks[0].name: Invalid value: "g": should be a domain with at least three segments separated by dots`,
 				`f.yaml:28: InitializerConfiguration "i": items[1].initializers[0].name: Invalid value: "j": should be a domain with at least three segments separated by dots`,
 			},
@@ -277,21 +274,22 @@ items:
 			name: "A document must say what it is.",
 			data: "metadata: {name: a}\n---\nkind: Cluster\n---\napiVersion: [v1]\nkind: Cluster\n", objects: []string{},
 			problems: []string{
-				`f.yaml:1: "a": kind: Required value: ` + streams,
-				"f.yaml:3: Cluster: apiVersion: Required value: " + streams,
+				`f.yaml:1: "a": kind: Required value: ` + inReference,
+				"f.yaml:3: Cluster: apiVersion: Required value: " + inReference,
 				"f.yaml:5: Cluster: apiVersion: wrong type: it is a list, and must be a string",
 			},
 		},
 		{
-			name: "Kinds that are not read are refused with those that are.",
+			name: "Kinds that are not read are refused.",
 			data: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: admissionregistration.k8s.io/v1beta2\nkind: ValidatingWebhookConfiguration\n" +
 				"---\napiVersion: admissionregistration.k8s.io/v2\nkind: ValidatingWebhookConfigurationList\n",
 			objects: []string{},
 			problems: []string{
-				`f.yaml:1: Pod "p": apiVersion: Pod of v1 is not read: ` + streams,
-				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read: " + streams +
+				`f.yaml:1: Pod "p": apiVersion: Pod of v1 is not read: it is a manifest, and no policy or other configuration: ` +
+					"`portcullis review -f PATH` judges manifests",
+				"f.yaml:5: ValidatingWebhookConfiguration: apiVersion: ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1beta2 is not read" +
 					`; did you mean "ValidatingWebhookConfiguration of admissionregistration.k8s.io/v1"?`,
-				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: ValidatingWebhookConfigurationList of admissionregistration.k8s.io/v2 is not read: " + streams,
+				"f.yaml:8: ValidatingWebhookConfigurationList: apiVersion: ValidatingWebhookConfigurationList of admissionregistration.k8s.io/v2 is not read: " + inReference,
 			},
 		},
 	} {
@@ -321,7 +319,7 @@ func TestMisspeltFieldsAndKindsAreSuggested(t *testing.T) {
 		strings.Replace(head, "HookRoute", "HookRoutes", 1):                         `did you mean "HookRoute"?`,
 		strings.Replace(head, "HookRoute", "hookroute", 1):                          `did you mean "HookRoute"?`,
 		strings.Replace(head, "dev/v1", "dev/v1beta1", 1):                           `did you mean "HookRoute of portcullis.dev/v1"?`,
-		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: a}": "and lists of webhook configurations",
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: a}": "`portcullis review -f PATH` judges manifests",
 	} {
 		_, problems := decode("f.yaml", []byte(data))
 		if all := strings.Join(lines(problems), "\n") + "\n"; !strings.Contains(all, want+"\n") {

@@ -90,9 +90,9 @@ deny contains msg if { input.request.kind.kind == "Pod"; msg := "no" }
 		{"\x1f\x8b\x08\x00\x00\x00", "the file is a gzip archive, which is not read: unpack it; of Open Policy Agent's bundles nothing is judged here"},
 		{
 			"apiVersion: example.notkyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: a}\n",
-			"ClusterPolicy of example.notkyverno.io/v1 is not read: the kinds that are read are ",
+			"ClusterPolicy of example.notkyverno.io/v1 is not read: it is a manifest, ",
 		},
-		{"package foo: bar\n", "Required value: the kinds that are read are "},
+		{"package foo: bar\n", "Required value: docs/configuration-reference.md has the kinds that are read"},
 	} {
 		objects, problems := decode("f.yaml", []byte(test.document))
 

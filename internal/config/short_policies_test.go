@@ -52,7 +52,8 @@ spec:
 				"ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, or keep it in Kyverno, whose webhook the mesh can call (docs/coming-from.md#kyverno)",
 		}},
 		{"A Policy of an unknown group.", strings.Replace(text, "portcullis.dev", "example.com", 1), nil, []string{
-			`f.yaml:1: Policy "p": apiVersion: Policy of example.com/v1 is not read: ` + readKinds,
+			`f.yaml:1: Policy "p": apiVersion: Policy of example.com/v1 is not read: it is a manifest, and no policy or other configuration: ` +
+				"`portcullis review -f PATH` judges manifests",
 		}},
 		{"No YAML.", "a: b: c\n", nil, []string{`f.yaml:1: not valid YAML: mapping values are not allowed in this context`}},
 		{"Large documents.", strings.Repeat("#", MaxDocumentBytes) + "\n" + text, nil, []string{`f.yaml:1: the document has 3146015 bytes, and at most 3145728 are read`}},
