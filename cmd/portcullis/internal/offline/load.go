@@ -18,7 +18,7 @@ import (
 // are left out (see otherFiles). Files have their names as seen from the working directory. The problems are about the documents; a mesh refuses to
 // start with a problem of match.SeverityError.
 func Load(ctx context.Context, paths ...string) ([]config.Object, config.Problems, error) {
-	files, err := filesIn(paths)
+	files, err := Files(paths...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,8 +59,8 @@ func otherFiles() []string {
 	return []string{"kustomization.yaml", "kustomization.yml", "kyverno-test.yaml"}
 }
 
-// filesIn are the files of paths: of a directory all *.yaml, *.yml and *.json in it and below it, without hidden files.
-func filesIn(paths []string) (files []string, err error) {
+// Files are the files of paths: of a directory all files of documents in it and below it, without hidden files.
+func Files(paths ...string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -80,7 +80,7 @@ func filesIn(paths []string) (files []string, err error) {
 			case entry.IsDir() && strings.Count(strings.TrimPrefix(at, path), string(filepath.Separator)) > maxDepth:
 				return fmt.Errorf("%s: directories are read to a depth of %d", at, maxDepth)
 			case entry.IsDir(), strings.HasPrefix(entry.Name(), "."), slices.Contains(otherFiles(), entry.Name()):
-			case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)):
+			case slices.Contains([]string{".yaml", ".yml", ".json", config.RegoExt}, filepath.Ext(at)): // the last is refused
 				files = append(files, at)
 			}
 			if len(files) > directory.MaxFiles {

@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -69,6 +70,10 @@ func read(cmd *cobra.Command, paths []string) ([]config.Object, config.Problems,
 			continue
 		}
 		objects, problems = append(objects, read.Objects...), append(problems, read.Problems...)
+	}
+	files, err := offline.Files(files...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("-f: %w", err)
 	}
 	if len(files) > 0 {
 		directory, err := directory.New(directory.Options{Paths: files, Decoder: NewDecoder()})
@@ -234,7 +239,7 @@ func stream(cmd *cobra.Command, path string) (l config.Listing, ok bool, err err
 }
 
 // filenameUsage is the help of -f.
-const filenameUsage = `file, pipe or directory of objects; "-" is standard input; may be given several times`
+const filenameUsage = `file, pipe, or directory of objects with all below it; "-" is standard input; may be given several times`
 
 // filesByFlag refuses arguments of commands that read files.
 func filesByFlag(_ *cobra.Command, args []string) error {

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -104,5 +105,24 @@ func TestAFileThatIsNotThereIsNamed(t *testing.T) {
 	} {
 		clitest.Execute(t, NewLint(), nil, "-f", path).Fails(t, want)
 		clitest.Execute(t, NewApply(), nil, "-f", path, "--dry-run=client").Fails(t, want)
+	}
+}
+
+// TestDirectoriesAreReadToTheirEnds: lint -f DIR read no folder in it, while test and review --config did.
+func TestDirectoriesAreReadToTheirEnds(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"hooks/webhooks/policy.yaml": rules("apps", "deployments"), "hooks/kustomization.yaml": "resources: [webhooks]\n", ".git/broken.yaml": "a: [",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := clitest.Execute(t, NewLint(), nil, "-f", dir); r.Code != 0 || r.Out+r.Notes != "2 objects, 0 errors, 0 warnings\n" {
+		t.Errorf("%+v", r)
 	}
 }

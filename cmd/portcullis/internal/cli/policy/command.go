@@ -15,6 +15,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/policies"
@@ -40,16 +41,16 @@ type expandCommand struct {
 func newExpandCommand() *cobra.Command {
 	var c expandCommand
 	cmd := &cobra.Command{
-		Use:   "expand FILE...",
+		Use:   "expand PATH...",
 		Short: "Print the documents that Policies stand for",
 		Long: `Expand reads documents of kind Policy, and prints the ValidatingAdmissionPolicy or MutatingAdmissionPolicy, and its binding, that each stands
 for in a cluster: with the values of its parameters and its mode there. A kube-apiserver takes them as well. Kubernetes has no shadow for
-mutations: there is no binding of a Policy with mutations in mode shadow. It asks no mesh, and passes over documents of other kinds. FILE is
-"-" for standard input.
+mutations: there is no binding of a Policy with mutations in mode shadow. It asks no mesh, and passes over documents of other kinds. PATH is a file,
+a directory, which is read with all below it, or "-" for standard input.
 
 Exit codes: 0 when it has printed them; 1 when no policy is in force in the cluster; 2 with errors, or when the command failed.`,
 		Example: `  portcullis policy expand policies.yaml
-  portcullis policy expand policies/*.yaml --cluster prod-1 -o json
+  portcullis policy expand policies --cluster prod-1 -o json
   portcullis policy expand policies.yaml --cluster prod-1 | kubectl apply --context prod-1 --dry-run=server -f -`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
@@ -116,9 +117,13 @@ func written(e *policies.Expansion) []any {
 }
 
 // read returns the policies of files, all of them valid and of different names. It passes over documents of other kinds, faults and all.
-func read(in io.Reader, files []string) (all []config.Object, err error) {
+func read(in io.Reader, paths []string) (all []config.Object, err error) {
 	decoder, seen := configcli.NewDecoder(), map[string]string{}
 	var problems config.Problems
+	files, err := pathsBelow(paths)
+	if err != nil {
+		return nil, err
+	}
 	for _, file := range files {
 		data, err := content(in, file)
 		if err != nil {
@@ -145,9 +150,23 @@ func read(in io.Reader, files []string) (all []config.Object, err error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("there is no Policy in %s", strings.Join(files, ", "))
+		return nil, fmt.Errorf("there is no Policy in %s", strings.Join(paths, ", "))
 	}
 	return all, nil
+}
+
+// pathsBelow are the files of directories and below them. Other paths stay.
+func pathsBelow(paths []string) (files []string, err error) {
+	for _, path := range paths {
+		found := []string{path}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if found, err = offline.Files(path); err != nil {
+				return nil, err
+			}
+		}
+		files = append(files, found...)
+	}
+	return files, nil
 }
 
 // content is a file, up to one byte more than is read.

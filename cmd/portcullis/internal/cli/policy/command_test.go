@@ -71,6 +71,21 @@ func TestExpandPrintsAListAsJSON(t *testing.T) {
 	}
 }
 
+func TestExpandReadsDirectoriesToTheirEnds(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a", "b", "policy.yaml"), []byte(replicas), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"expand", "import"} {
+		if got := clitest.Execute(t, NewCommand(), nil, command, dir, "--cluster", "dev", "-o", "json"); !strings.Contains(got.Out, `"few-replicas"`) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestExpandRefuses(t *testing.T) {
 	dir := write(t, map[string]string{
 		"good.yaml": replicas, "same.yaml": "# a comment\n" + replicas, "empty.yaml": "a: b\nkind: Role\napiVersion: v1\n",
@@ -85,7 +100,7 @@ func TestExpandRefuses(t *testing.T) {
 		{[]string{"good.yaml", "same.yaml"}, cli.ExitError, `same.yaml:2: Policy/few-replicas is in good.yaml:1 too: remove either`},
 		{[]string{"empty.yaml"}, cli.ExitError, "there is no Policy in empty.yaml"},
 		{[]string{"absent.yaml"}, cli.ExitError, "there is no absent.yaml"},
-		{[]string{"."}, cli.ExitError, "is a directory"},
+		{[]string{"."}, cli.ExitError, "same.yaml:2: Policy/few-replicas is in good.yaml:1 too"},
 		{nil, cli.ExitError, "name the files with the policies"},
 		{[]string{"good.yaml", "--cluster", "prod"}, cli.ExitDenied, "good.yaml:1: Policy/few-replicas is not in force in cluster prod: --cluster takes dev, prod-1"},
 	} {

@@ -26,7 +26,7 @@ type importCommand struct {
 func newImportCommand() *cobra.Command {
 	var c importCommand
 	cmd := &cobra.Command{
-		Use:   "import FILE... | --kube-context CONTEXT",
+		Use:   "import PATH... | --kube-context CONTEXT",
 		Short: "Print admission policies of a cluster as documents of the mesh",
 		Long: `Import reads the ValidatingAdmissionPolicies, MutatingAdmissionPolicies and bindings of files or of a cluster, and prints those that the mesh
 takes, sorted, without status and other fields that an API server sets. It writes the findings of "portcullis lint" to standard error: which
@@ -35,14 +35,14 @@ documents the mesh refuses or judges otherwise, and why. It asks no mesh, and ch
 The mesh judges the printed documents for all of its clusters. --cluster adds HookRoutes that restrict them, and --shadow HookRoutes that put
 them in shadow: the mesh judges them beside the cluster, and "portcullis shadow report" has their answers.
 
-FILE is "-" for standard input. --kubeconfig and --kube-context name the cluster; their user lists the four resources of
-admissionregistration.k8s.io.
+PATH is a file, a directory, which is read with all below it, or "-" for standard input. --kubeconfig and --kube-context name the cluster; their
+user lists the four resources of admissionregistration.k8s.io.
 
 Exit codes: 0 when "portcullis apply" would take all documents; 1 when it would refuse them for a danger that is not acknowledged; 2 when there
 are documents that the mesh refuses, which are not printed, or when the command failed.`,
 		Example: `  portcullis policy import --kube-context prod-1 --cluster prod-1 --shadow > policies.yaml
   kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings -o yaml | portcullis policy import -
-  portcullis policy import policies/*.yaml -o json`,
+  portcullis policy import policies -o json`,
 	}
 	f := cmd.Flags()
 	c.server.Bind(f)
@@ -60,12 +60,16 @@ are documents that the mesh refuses, which are not printed, or when the command 
 	return cmd
 }
 
-func (c *importCommand) run(cmd *cobra.Command, files []string) error {
+func (c *importCommand) run(cmd *cobra.Command, paths []string) error {
 	read := importer{decoder: cliconfig.NewDecoder().WithoutServerFields()}
 	if c.live {
 		if err := c.readCluster(cmd.Context(), &read); err != nil {
 			return err
 		}
+	}
+	files, err := pathsBelow(paths)
+	if err != nil {
+		return err
 	}
 	for _, file := range files {
 		data, err := content(cmd.InOrStdin(), file)
