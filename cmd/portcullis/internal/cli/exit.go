@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +66,31 @@ func exitCode(err error, notes io.Writer) int {
 	coded := &CodedError{Err: err, Code: ExitError}
 	errors.As(err, &coded)
 	if coded.Err != nil {
-		fmt.Fprintf(notes, "Error: %s\n", identity.Redact(err.Error())) // an API server quotes URLs
+		fmt.Fprintf(notes, "Error: %s\n", identity.Redact(textOf(err))) // an API server quotes URLs
 	}
 	return coded.Code
+}
+
+// textOf is the text of an error. Of a file that is read and is not there it has the directory where it was looked for.
+func textOf(err error) string {
+	at := (*fs.PathError)(nil)
+	if !errors.As(err, &at) || !errors.Is(at, fs.ErrNotExist) {
+		return err.Error()
+	}
+	if _, problem := os.Stat(filepath.Dir(at.Path)); at.Op == "open" && problem != nil {
+		return err.Error() // it may be written
+	}
+	text := strings.Replace(err.Error(), at.Error(), noPath(at.Path), 1)
+	if strings.HasSuffix(err.Error(), at.Error()) {
+		text += ": name a path that is there"
+	}
+	return text
+}
+
+// noPath is the beginning of the error of a file or directory that is not there.
+func noPath(path string) string {
+	if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
+		return fmt.Sprintf("there is no %s in %s", path, dir)
+	}
+	return "there is no " + path
 }

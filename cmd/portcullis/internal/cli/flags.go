@@ -223,9 +223,5 @@ func CompleteContexts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra
 
 // NoFile is the error about a file of -f that is not there.
 func NoFile(path string) error {
-	where := ""
-	if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
-		where = " in " + dir
-	}
-	return fmt.Errorf("there is no %s%s: name a file that is there, or - for standard input", path, where)
+	return errors.New(noPath(path) + ": name a file that is there, or - for standard input")
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -31,14 +32,55 @@ func flagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown) && cmd.HasSubCommands():
 		return groupFlagError(cmd, unknown)
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
-		return fmt.Errorf("%w%s", err, suggest.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd)))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
+		return fmt.Errorf("%w%s", err, meantFlag(cmd, unknown))
 	case errors.As(err, &invalid):
 		return valueError(invalid.GetFlag(), invalid.GetValue(), err)
 	}
 	return err
+}
+
+// meantFlag ends the error of a flag that a command does not have: it names the nearest flag, or the flag or the arguments of the same meaning.
+func meantFlag(cmd *cobra.Command, unknown *pflag.NotExistError) string {
+	word := unknown.GetSpecifiedName()
+	if unknown.GetSpecifiedShortnames() == "" {
+		if near := suggest.DidYouMean(word, flagNames(cmd)); near != "" {
+			return near
+		}
+	}
+	_, arguments, _ := strings.Cut(cmd.Use, " ")
+	for _, name := range otherWords()[word] {
+		switch {
+		case name != "" && cmd.Flags().Lookup(name) != nil:
+			return fmt.Sprintf("; did you mean %q?", name)
+		case name == "" && takesPaths.MatchString(arguments):
+			return fmt.Sprintf("; write the paths without a flag: %s %s", cmd.CommandPath(), arguments)
+		}
+	}
+	return fmt.Sprintf("; `%s --help` lists the flags", cmd.CommandPath())
+}
+
+// takesPaths finds the arguments that are paths in the usage of a command.
+var takesPaths = regexp.MustCompile(`^(DIR|PATH|LOG|FILE)\b`)
+
+// otherWords are words of other programs for flags. The likeliest of the flags is the first, and "" are the arguments of a command.
+func otherWords() map[string][]string {
+	words := map[string][]string{}
+	for flags, of := range map[string]string{
+		"config,filename,":        "policies policy rules config",
+		"filename,,config":        "file files f filename manifest manifests path dir directory",
+		"namespace,own-namespace": "namespace n",
+		"kube-context,context":    "context kube-context",
+		"output":                  "format o",
+		"as":                      "user",
+		"as-group":                "group groups",
+		"run":                     "filter name case",
+	} {
+		for word := range strings.FieldsSeq(of) {
+			words[word] = strings.Split(flags, ",")
+		}
+	}
+	return words
 }
 
 // groupFlagError is the error of a flag that a group of commands does not have: the command before it is misspelt, or the one behind it has it.

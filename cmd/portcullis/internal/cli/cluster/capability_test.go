@@ -99,7 +99,7 @@ func TestClusterRegisterRefusesACapabilityThatTheMeshWouldRefuse(t *testing.T) {
 		"unknown":      {file, fmt.Sprintf("{name: a, sha256: %x}", other.Sum()), fmt.Sprintf("no capability with the sha256 %x", secret.Sum())},
 		"expired":      {file, fmt.Sprintf("{name: a, sha256: %x, notAfter: 2001-01-01T00:00:00Z}", secret.Sum()), "has expired at 2001-01-01"},
 		"not named":    {"", fmt.Sprintf("{name: a, sha256: %x}", secret.Sum()), "--capability-file"},
-		"no file":      {filepath.Join(t.TempDir(), "none"), "", "--capability-file: open"},
+		"no file":      {filepath.Join(t.TempDir(), "none"), "", "--capability-file: there is no "},
 		"empty":        {clitest.Write(t, "empty", ""), "", "has 0 capabilities"},
 		"two":          {clitest.Write(t, "two", secret.Reveal()+"\n"+other.Reveal()), "", "has 2 capabilities"},
 		"another text": {clitest.Write(t, "text", secret.Reveal()+"x"), "", "is not a capability"},
