@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -83,3 +84,15 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 
 // Knows reports whether objects of a kind are handled as their Go type.
 func (c *Codec) Knows(kind schema.GroupVersionKind) bool { return c.types.scheme(kind) != nil }
+
+// Kinds are all kinds that are handled as their Go type, without an order.
+func (c *Codec) Kinds() (all []schema.GroupVersionKind) {
+	for _, s := range c.types {
+		for kind := range s.AllKnownTypes() {
+			if kind.Version != runtime.APIVersionInternal {
+				all = append(all, kind)
+			}
+		}
+	}
+	return all
+}

@@ -32,3 +32,22 @@ func TestClustersLearnOfBuiltInKinds(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+func TestAMistakenKindIsNamed(t *testing.T) {
+	k := kubekinds.Kinds{Codec: builtin.New(builtin.Options{})}
+	for of, want := range map[[3]string]string{
+		{"apps", "v1", "Deploymnt"}:              `Kubernetes 1.36 has no kind Deploymnt in apps/v1; did you mean "Deployment"?`,
+		{"", "v1", "pod"}:                        `Kubernetes 1.36 has no kind pod in v1; did you mean "Pod"?`,
+		{"", "v1", "Deployment"}:                 `Kubernetes 1.36 has no kind Deployment in v1; did you mean "apps/v1"?`,
+		{"apps", "v1", "Ingress"}:                `Kubernetes 1.36 has no kind Ingress in apps/v1; did you mean "networking.k8s.io/v1"?`,
+		{"apps", "v2", "Gadget"}:                 "Kubernetes 1.36 has no kind Gadget in apps/v2",
+		{"apps", "v1", "Deployment"}:             "",
+		{"extensions", "v1beta1", "Ingress"}:     "",
+		{"apps.example.com", "v1", "Deploymnt"}:  "",
+		{"stable.example.com", "v1", "CronJobs"}: "",
+	} {
+		if got := k.Mistaken(schema.GroupVersionKind{Group: of[0], Version: of[1], Kind: of[2]}); got != want {
+			t.Errorf("%q: %q, want %q", of, got, want)
+		}
+	}
+}

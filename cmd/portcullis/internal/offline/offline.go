@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -203,6 +204,11 @@ func (m *Mesh) Default(ctx context.Context, name string, object []byte) ([]byte,
 		return nil, err //nolint:wrapcheck // it names the field
 	}
 	return m.cluster(name).Default(ctx, kind, object, nil) //nolint:wrapcheck // it names the kind
+}
+
+// Mistaken is a warning about a kind of a group of Kubernetes that Kubernetes does not have; empty for other kinds.
+func (m *Mesh) Mistaken(kind schema.GroupVersionKind) string {
+	return kubekinds.Kinds{Codec: m.codec}.Mistaken(kind)
 }
 
 // cluster has the facts that stand in the document of a cluster.

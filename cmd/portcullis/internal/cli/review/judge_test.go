@@ -1,6 +1,7 @@
 package review
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -120,6 +121,31 @@ func TestFilesJudge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAMistakenKindIsAWarning: no policy is about it. A custom resource may have any kind.
+func TestAMistakenKindIsAWarning(t *testing.T) {
+	const documents = "apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: web}\n---\napiVersion: apps.example.com/v1\nkind: Deploymnt\nmetadata: {name: web}\n"
+	const warning = `Kubernetes 1.36 has no kind Deploymnt in apps/v1; did you mean "Deployment"?`
+	config := clitest.Write(t, "policies.yaml", policies)
+	for form, want := range map[string]string{
+		"": "standard input:2 Deploymnt/web warning - " + warning + "\n" +
+			"standard input:1 Deploymnt/web allowed - no policy or hook matched\n" +
+			"standard input:5 Deploymnt/web allowed - no policy or hook matched\n" +
+			"2 reviewed: 2 allowed, 0 denied, 0 failed, 1 warnings; 2 matched no policy or hook\n",
+		"wide":   "warning: " + warning + "\n",
+		"json":   `"warning": "Kubernetes 1.36 has no kind Deploymnt in apps/v1;`,
+		"github": "::warning file=standard input,line=2,title=Deploymnt/web warning::" + warning + "\n",
+	} {
+		args := []string{"-f", "-", "--config", config}
+		if form != "" {
+			args = append(args, "-o", form)
+		}
+		r := clitest.Execute(t, NewCommand(), strings.NewReader(documents), args...)
+		if got := regexp.MustCompile(` +`).ReplaceAllString(r.Out, " "); r.Code != 0 || !strings.Contains(got, want) {
+			t.Errorf("-o %s: exit code %d, no %q in:\n%s%s", form, r.Code, want, got, r.Notes)
+		}
 	}
 }
 

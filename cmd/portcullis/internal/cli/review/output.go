@@ -40,6 +40,9 @@ func findingsOf(d *document, r *report) (found []*finding) {
 	if r.Error != "" {
 		return []*finding{{document: d, verdict: outcomeFailed, message: r.Error}}
 	}
+	if r.Warning != "" {
+		found = append(found, &finding{document: d, verdict: verdictWarning, field: "kind", message: r.Warning})
+	}
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		for _, warning := range s.Warnings {
@@ -117,6 +120,9 @@ type summary struct {
 
 func (s *summary) add(r *report) {
 	s.Reviewed++
+	if r.Warning != "" {
+		s.Warnings++
+	}
 	for i := range r.Stages {
 		s.Warnings += len(r.Stages[i].Warnings)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
@@ -178,6 +179,8 @@ func (c *command) review(ctx context.Context, j judge, d *document, log *slog.Lo
 		return r, nil //nolint:nilerr // the report has the error
 	}
 	r.Object, r.UID, r.Allowed = objectOf(d.request), d.request.GetUid(), true
+	kind := d.request.GetKind()
+	r.Warning = c.by.mesh.Mistaken(schema.GroupVersionKind{Group: kind.GetGroup(), Version: kind.GetVersion(), Kind: kind.GetKind()})
 	if len(c.configs) > 0 {
 		return r, c.stagesOf(ctx, j, d.request, r)
 	}
