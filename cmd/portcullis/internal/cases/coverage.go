@@ -8,7 +8,9 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
@@ -124,8 +126,22 @@ func pointsOf(o *config.Object) (all []target) {
 	return all
 }
 
-// exclusions are the points of the users and the groups that a Policy excludes. They are conditions of its expansion, which has others of its own.
+// exclusions are the points of the requests that a Policy excludes. Users and groups are conditions of its expansion, which has others of its own.
 func exclusions(o *config.Object) (all []target) {
+	e := o.Short.Spec.Exclude
+	if e == nil {
+		return nil
+	}
+	if len(e.Namespaces) > 0 {
+		all = append(all, target{match.SkipNamespaceSelector, "spec.exclude.namespaces", policy.False})
+	}
+	if len(e.Labels) > 0 {
+		all = append(all, target{match.SkipObjectSelector, "spec.exclude.labels", policy.False})
+	}
+	return append(all, excludedUsers(o)...)
+}
+
+func excludedUsers(o *config.Object) (all []target) {
 	var cluster string
 	if len(o.Short.Spec.Clusters) > 0 {
 		cluster = o.Short.Spec.Clusters[0]
@@ -155,6 +171,16 @@ func (c *coverage) observe(p *policies, id string, of policy.Observation) {
 			for _, point := range c.byRule[rule{o.Origin(), id, of.Field}] {
 				point.covered = point.covered || point.event == of.Event
 			}
+		}
+	}
+}
+
+// skipped counts the policies that leave a request alone by a selector.
+func (c *coverage) skipped(p *policies, outcomes []*admissionv1.HookOutcome) {
+	for _, o := range outcomes {
+		switch reason := o.GetReason(); reason {
+		case match.SkipNamespaceSelector, match.SkipObjectSelector:
+			c.observe(p, o.GetConfiguration(), policy.Observation{Field: reason, Event: policy.False})
 		}
 	}
 }

@@ -188,6 +188,7 @@ func (r *Runner) judge(ctx context.Context, s *Suite, p *policies, c *Case, one 
 	if o.answer, err = ask(ctx, ready.judge, ready.request, &o.seen); err != nil {
 		return err
 	}
+	r.coverage.skipped(p, o.answer.Outcomes)
 	one.Verdict = o.verdict()
 	if r.Reviews {
 		if one.Review, err = o.review(); err != nil {

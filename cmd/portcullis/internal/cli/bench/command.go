@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +26,7 @@ const (
 type command struct {
 	only, output, compare string
 	count                 int
-	threshold             percent
+	threshold             cli.Percent
 }
 
 // NewCommand returns "bench".
@@ -70,25 +68,6 @@ Exit codes: 0 when it is done; 1 when the cost of a policy has grown too much; 2
 		return c.run(cmd.Context(), dirs, cmd.OutOrStdout())
 	}
 	return cmd
-}
-
-// percent is the value of --threshold.
-type percent float64
-
-// String implements [pflag.Value].
-func (p *percent) String() string { return strconv.FormatFloat(float64(*p), 'g', -1, 64) + "%" }
-
-// Type implements [pflag.Value].
-func (*percent) Type() string { return "percent" }
-
-// Set implements [pflag.Value].
-func (p *percent) Set(text string) error {
-	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-	if err != nil || n < 0 || math.IsInf(n, 0) || math.IsNaN(n) {
-		return errors.New("write a number of percent, as in 10%")
-	}
-	*p = percent(n)
-	return nil
 }
 
 func (c *command) run(ctx context.Context, dirs []string, out io.Writer) error {

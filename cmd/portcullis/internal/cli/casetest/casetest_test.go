@@ -91,10 +91,12 @@ func TestReviewsOfCasesCanBeSentOn(t *testing.T) {
 }
 
 func TestTooLittleCoverageFails(t *testing.T) {
-	const args = "--run=^This --coverage-min=50"
-	r := test(t, append(strings.Fields(args), "testdata/failing")...)
-	r.Ends(t, 1, "Error: the cases cover 5.3 % of the rules, and must cover 50 %")
-	test(t, "testdata/failing", "--coverage-min", "101").Fails(t, "must be a number of percent")
+	for _, least := range []string{"50", "50%"} {
+		r := test(t, "--run=^This", "--coverage-min", least, "testdata/failing")
+		r.Ends(t, 1, "Error: the cases cover 5.0 % of the rules, and must cover 50 %")
+	}
+	test(t, "testdata/failing", "--coverage-min", "101").Fails(t, "--coverage-min 101%: must be at most 100%")
+	test(t, "testdata/failing", "--coverage-min", "-1").Fails(t, "write a number of percent, as in 10%")
 }
 
 func TestFilesThatCannotBeReadAreFaults(t *testing.T) {

@@ -27,7 +27,7 @@ type command struct {
 	hosts        []string
 	only, output string
 	coverage     bool
-	least        float64
+	least        cli.Percent
 	verbose      bool
 	watch        bool
 	once         bool
@@ -72,7 +72,7 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 	f.StringArrayVar(&c.hosts, "host", nil, "command of a host that serves the hooks of case files without \"hosts\", such as 'python3 main.py'; may be repeated")
 	f.BoolVarP(&c.verbose, "verbose", "v", false, "list the cases that have passed too; with -o json also the review of each case, with its answer")
 	f.BoolVar(&c.coverage, "coverage", false, "say which rules the cases do not cover")
-	f.Float64Var(&c.least, "coverage-min", 0, "fail if less than so many percent are covered")
+	f.Var(&c.least, "coverage-min", "fail if less is covered, as in 100%")
 	f.BoolVar(&c.once, "once", false, "do not apply mutations to their own result and in the opposite order")
 	f.BoolVar(&c.watch, "watch", false, "run the cases again when a file has changed, until it is interrupted")
 	cli.OutputFlag(cmd, &c.output, "json or junit for tools, github for annotations (default: text)", printer.JSON, formatJUnit, formatGitHub)
@@ -91,8 +91,8 @@ Exit codes: 0 when all cases have passed; 1 when a case has failed, or less than
 
 // check checks the flags, and compiles --run.
 func (c *command) check() (only *regexp.Regexp, err error) {
-	if c.least < 0 || c.least > 100 {
-		return nil, fmt.Errorf("--coverage-min %v: must be a number of percent, from 0 to 100", c.least)
+	if c.least > 100 {
+		return nil, fmt.Errorf("--coverage-min %s: must be at most 100%%", &c.least)
 	}
 	if slices.Contains(c.hosts, "") {
 		return nil, errors.New("--host: name the command of a host")
@@ -132,8 +132,8 @@ func (c *command) run(ctx context.Context, dirs []string, only *regexp.Regexp, o
 		return errors.Join(r.errs...)
 	case r.Failed > 0:
 		return &cli.CodedError{Code: cli.ExitDenied}
-	case r.Coverage != nil && r.Coverage.Percent() < c.least:
-		return cli.Refused(fmt.Errorf("the cases cover %.1f %% of the rules, and must cover %v %%", r.Coverage.Percent(), c.least))
+	case r.Coverage != nil && r.Coverage.Percent() < float64(c.least):
+		return cli.Refused(fmt.Errorf("the cases cover %.1f %% of the rules, and must cover %v %%", r.Coverage.Percent(), float64(c.least)))
 	}
 	return nil
 }
