@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
@@ -124,10 +125,18 @@ func (c *Cluster) connect(ctx context.Context) (err error) {
 func (c *Cluster) missing() error {
 	for _, part := range c.registry.Status()[0].Parts {
 		if part.Err != nil && (part.Name != cluster.PartCustomResources || !apierrors.IsForbidden(part.Err) && !apierrors.IsNotFound(part.Err)) {
-			return part.Err
+			return withRule(part.Err, watched()[part.Name], "list, watch")
 		}
 	}
 	return nil
+}
+
+// watched are the resources that tell the parts of the information about the cluster.
+func watched() map[string]schema.GroupResource {
+	return map[string]schema.GroupResource{
+		cluster.PartNamespaces: {Resource: "namespaces"},
+		cluster.PartResources:  {Group: "apiregistration.k8s.io", Resource: "apiservices"},
+	}
 }
 
 // Facts are the things that policies ask the cluster of an object. Checks of permissions are sent to it if asked is set, and else have no answer, as

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
@@ -120,7 +121,7 @@ func (c *Cluster) page(ctx context.Context, l list, from string, limit int) (p p
 	}
 	body, err := request.Stream(ctx)
 	if err != nil {
-		return p, err
+		return p, withRule(err, l.GroupVersionResource.GroupResource(), "list")
 	}
 	defer body.Close()
 	total := 0
@@ -140,6 +141,15 @@ func (c *Cluster) page(ctx context.Context, l list, from string, limit int) (p p
 		err = nil
 	}
 	return p, err
+}
+
+// withRule adds the rule of RBAC that grants a permission to an error if the permission is missing.
+func withRule(err error, of schema.GroupResource, verbs string) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w: give the user of the kubeconfig a ClusterRole with the rule {apiGroups: [%q], resources: [%s], verbs: [%s]}",
+		err, of.Group, of.Resource, verbs)
 }
 
 // ofList reports whether an error is about one list, so that the others can still be read.

@@ -139,9 +139,16 @@ func TestAuditGoesOnWithTheOtherLists(t *testing.T) {
 	}
 	got := files(t, s, policies).audit(t, "-o", "json")
 	r := reportOf(t, got)
-	if got.Code != cli.ExitError || r.Complete || r.Objects != 6 || r.Denied != 2 || !strings.Contains(r.Resources[2].Error, "HTTP 403") {
+	if got.Code != cli.ExitError || r.Complete || r.Objects != 6 || r.Denied != 2 || !strings.Contains(r.Resources[2].Error, "HTTP 403") ||
+		!strings.Contains(r.Resources[2].Error, `a ClusterRole with the rule {apiGroups: [""], resources: [secrets], verbs: [list]}`) {
 		t.Errorf("%+v", got)
 	}
+}
+
+func TestAuditNamesThePermissionsThatItNeeds(t *testing.T) {
+	s := shop()
+	s.forbidden = namespacesPath
+	files(t, s, policies).audit(t).Fails(t, `a ClusterRole with the rule {apiGroups: [""], resources: [namespaces], verbs: [list, watch]}`)
 }
 
 func TestAuditResumes(t *testing.T) {

@@ -20,7 +20,8 @@ type apiServer struct {
 	// before is called for each page of objects, and answers it if it returns true; nil does not.
 	before func(w http.ResponseWriter, path, from string) bool
 
-	refused bool // each request
+	refused   bool   // each request
+	forbidden string // a path
 
 	mu    sync.Mutex
 	pages []string // PATH?limit&continue, in their order
@@ -75,6 +76,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if s.refused {
 		refuse(w, http.StatusUnauthorized, "Unauthorized", "")
+		return
+	}
+	if r.URL.Path == s.forbidden {
+		refuse(w, http.StatusForbidden, "Forbidden", "")
 		return
 	}
 	if text := discoveries()[r.URL.Path]; text != "" {
