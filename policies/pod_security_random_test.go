@@ -1,6 +1,7 @@
 package policies_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -10,16 +11,20 @@ import (
 )
 
 // TestPodSecurityDecidesAsKubernetesAboutRandomPods asks about Pods that keep to the level restricted but for a few changes, which Kubernetes' own Pods do
-// not combine.
+// not combine, in any version.
 func TestPodSecurityDecidesAsKubernetesAboutRandomPods(t *testing.T) {
-	c := newComparison(t)
+	versions := []string{latest, "v1.99"}
+	for minor := range 37 {
+		versions = append(versions, fmt.Sprintf("v1.%d", minor))
+	}
+	c := newComparison(t, versions)
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 4000 {
+	for range 6000 {
 		pod := restrictedPod()
 		for range random.IntN(4) {
 			changes[random.IntN(len(changes))](pod, random)
 		}
-		c.ask(t, "a random Pod", create(corev1.SchemeGroupVersion, "Pod", "pods", pod), pod)
+		c.ask(t, "a random Pod", pick(random, versions...), create(corev1.SchemeGroupVersion, "Pod", "pods", pod), pod)
 	}
 	c.log(t)
 }
@@ -83,6 +88,12 @@ var changes = []func(*corev1.Pod, *rand.Rand){
 	func(p *corev1.Pod, r *rand.Rand) { podContext(p).AppArmorProfile = pick(r, appArmorProfiles...) },
 	func(p *corev1.Pod, r *rand.Rand) {
 		p.Annotations = map[string]string{
+			pick(r, "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"+pick(r, "a", "b", "c", "d", "e", "")): pick(r,
+				"", "runtime/default", "docker/default", "localhost/a", "unconfined", "not-localhost/a", "localhost"),
+		}
+	},
+	func(p *corev1.Pod, r *rand.Rand) {
+		p.Annotations = map[string]string{
 			pick(r, "container.apparmor.security.beta.kubernetes.io/a", "of.container.apparmor.security.beta.kubernetes.io/a", "other"): pick(r,
 				"", "runtime/default", "localhost/a", "unconfined", "not-localhost/a", "localhost"),
 		}
@@ -96,7 +107,7 @@ var changes = []func(*corev1.Pod, *rand.Rand){
 		podContext(p).WindowsOptions = &corev1.WindowsSecurityContextOptions{HostProcess: pick(r, ptr.To(true), ptr.To(false), nil)}
 	},
 	func(p *corev1.Pod, r *rand.Rand) {
-		podContext(p).Sysctls = append(podContext(p).Sysctls, corev1.Sysctl{Name: pick(r, "net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem", "kernel.sem")})
+		podContext(p).Sysctls = append(podContext(p).Sysctls, corev1.Sysctl{Name: pick(r, sysctls...)})
 	},
 	func(p *corev1.Pod, r *rand.Rand) {
 		ports := []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: pick[int32](r, 0, 81)}}
@@ -121,6 +132,11 @@ var (
 	capabilities = []corev1.Capability{
 		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
 		"SYS_ADMIN", "SYS_CHROOT",
+	}
+	sysctls = []string{
+		"kernel.sem", "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.ip_unprivileged_port_start",
+		"net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
+		"net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
 	}
 	seccompProfiles = []*corev1.SeccompProfile{
 		nil, {Type: corev1.SeccompProfileTypeUnconfined}, {Type: corev1.SeccompProfileTypeRuntimeDefault}, {Type: corev1.SeccompProfileTypeLocalhost},

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,8 +40,8 @@ import (
 const (
 	// library is the directory of the policies to begin with.
 	library = "../../policies"
-	// judgedByPolicy is the extra field of a user that names the policy which judges the requests of the user.
-	judgedByPolicy = "policy"
+	// judgedIn is the extra field of a user that names the cluster whose policy judges the requests of the user.
+	judgedIn = "cluster"
 )
 
 // refusedRequests are cases, by POLICY/CASE, whose requests kube-apiserver refuses before it asks any policy, with a part of its reason.
@@ -56,6 +58,9 @@ type libraryCase struct {
 	Passed  bool                        `json:"passed"`
 	Verdict string                      `json:"verdict"`
 	Review  admissionv1.AdmissionReview `json:"review"`
+
+	parameters map[string]any
+	cluster    string // where the policy has these parameters
 }
 
 // TestTheLibraryJudgesInAClusterAsInItsCases makes the requests of the cases of all policies in the library. kube-apiserver gives them the answers that
@@ -69,7 +74,7 @@ func TestTheLibraryJudgesInAClusterAsInItsCases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			judged := map[string]int{}
 			for _, c := range all {
-				reason := c.isAnswered(t, name)
+				reason := c.isAnswered(t)
 				expected, listed := refusedRequests[name+"/"+c.Name]
 				if listed != (reason != "") || !strings.Contains(reason, expected) {
 					t.Errorf("%s: kube-apiserver refuses the request itself with the reason %q, want %q", c.Name, reason, expected)
@@ -86,12 +91,15 @@ func TestTheLibraryJudgesInAClusterAsInItsCases(t *testing.T) {
 	}
 	t.Logf("%d policies have answered %d requests", len(policies), answered)
 
-	for name, log := range creates(t, policies) {
-		t.Run("replay of "+name, func(t *testing.T) { replayed(t, name, log) })
+	logs := creates(t, policies)
+	for name, all := range policies {
+		if logs[name] != nil {
+			t.Run("replay of "+name, func(t *testing.T) { replayed(t, enforcedIn(t, name, all), all, logs) })
+		}
 	}
 }
 
-// creates are the events in the audit log of kube-apiserver about objects that cases create, by policy.
+// creates are the events in the audit log of kube-apiserver about objects that cases create, by the cluster of the case.
 func creates(t *testing.T, policies map[string][]*libraryCase) (logs map[string][]byte) {
 	t.Helper()
 	want := 0
@@ -104,7 +112,7 @@ func creates(t *testing.T, policies map[string][]*libraryCase) (logs map[string]
 	}
 	eventually(t, "the audit log has all creates", func() error {
 		events, err := cluster.AuditEvents(func(e *auditv1.Event) bool {
-			return e.Verb == "create" && e.ObjectRef.Subresource == "" && e.ImpersonatedUser != nil && len(e.ImpersonatedUser.Extra[judgedByPolicy]) == 1
+			return e.Verb == "create" && e.ObjectRef.Subresource == "" && e.ImpersonatedUser != nil && len(e.ImpersonatedUser.Extra[judgedIn]) == 1
 		})
 		if err != nil || len(events) != want {
 			return errors.Join(err, fmt.Errorf("%d events, want %d", len(events), want))
@@ -115,7 +123,7 @@ func creates(t *testing.T, policies map[string][]*libraryCase) (logs map[string]
 			if err != nil {
 				return err
 			}
-			name := events[i].ImpersonatedUser.Extra[judgedByPolicy][0]
+			name := events[i].ImpersonatedUser.Extra[judgedIn][0]
 			logs[name] = append(append(logs[name], line...), '\n')
 		}
 		return nil
@@ -125,28 +133,42 @@ func creates(t *testing.T, policies map[string][]*libraryCase) (logs map[string]
 	return logs
 }
 
-// replayed replays the audit log of the requests of a policy. Each has the verdict that it had.
-func replayed(t *testing.T, policy string, log []byte) {
+// replayed replays the audit logs of the requests of a policy. Each request has the verdict that it had.
+func replayed(t *testing.T, policy string, all []*libraryCase, logs map[string][]byte) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(file, log, 0o600); err != nil {
+	dir := t.TempDir()
+	config, file := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(config, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), portcullis, "replay", file, "--config", filepath.Join(library, policy), "--enforce", "-o=json").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+	alreadyDenied, same := 0, 0
+	for name := range clustersOf(all) {
+		if logs[name] == nil {
+			continue
+		}
+		if err := os.WriteFile(file, logs[name], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), portcullis, "replay", file, "--config", config, "--cluster", name, "-o=json").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var report struct {
+			Denied        int `json:"denied"`
+			Allowed       int `json:"allowed"`
+			AlreadyDenied int `json:"alreadyDenied"`
+			Same          int `json:"same"`
+		}
+		if err := json.Unmarshal(out, &report); err != nil {
+			t.Fatal(err)
+		}
+		if report.Denied+report.Allowed > 0 {
+			t.Errorf("cluster %s: %+v, want the verdicts that they had:\n%s", name, report, out)
+		}
+		alreadyDenied, same = alreadyDenied+report.AlreadyDenied, same+report.Same
 	}
-	var report struct {
-		Denied        int `json:"denied"`
-		Allowed       int `json:"allowed"`
-		AlreadyDenied int `json:"alreadyDenied"`
-		Same          int `json:"same"`
-	}
-	if err := json.Unmarshal(out, &report); err != nil {
-		t.Fatal(err)
-	}
-	if report.Denied+report.Allowed > 0 || report.AlreadyDenied == 0 || report.Same == 0 {
-		t.Errorf("%+v, want some that stay denied, some that stay allowed, and no other:\n%s", report, out)
+	if alreadyDenied == 0 || same == 0 {
+		t.Errorf("%d stay denied, and %d allowed, want some of both", alreadyDenied, same)
 	}
 }
 
@@ -169,19 +191,62 @@ func libraryCases(t *testing.T) map[string][]*libraryCase {
 	policies := map[string][]*libraryCase{}
 	for _, f := range report.Files {
 		name := filepath.Base(filepath.Dir(f.File))
+		placeInClusters(t, name, f.Cases)
 		policies[name] = append(policies[name], f.Cases...)
 	}
 	return policies
 }
 
-// installLibrary starts a mesh in which each policy is enforced in a cluster of its own name, all of which are the one kube-apiserver: it asks about the
-// requests of users who name the policy.
+// placeInClusters gives cases their parameters, and a cluster for each set of these. The cluster of cases without parameters has the name of the policy.
+func placeInClusters(t *testing.T, policy string, all []*libraryCase) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(library, policy, "cases.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Cases []struct {
+			Name   string         `json:"name"`
+			Params map[string]any `json:"params"`
+		} `json:"cases"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	clusters := map[string]string{"map[]": policy}
+	for i, c := range all {
+		if file.Cases[i].Name != c.Name {
+			t.Fatalf("%s: case %d is %q in the report, and %q in the file", policy, i, c.Name, file.Cases[i].Name)
+		}
+		c.parameters = file.Cases[i].Params
+		key := fmt.Sprint(c.parameters)
+		if clusters[key] == "" {
+			clusters[key] = fmt.Sprintf("%s-%d", policy, len(clusters))
+		}
+		c.cluster = clusters[key]
+	}
+}
+
+// clustersOf are the clusters of cases, and the parameters there.
+func clustersOf(all []*libraryCase) map[string]map[string]any {
+	clusters := map[string]map[string]any{}
+	for _, c := range all {
+		clusters[c.cluster] = c.parameters
+	}
+	return clusters
+}
+
+// installLibrary starts a mesh in which each policy is enforced in the clusters of its cases, all of which are the one kube-apiserver: it asks about the
+// requests of users who name the cluster.
 func installLibrary(t *testing.T, policies map[string][]*libraryCase) {
 	t.Helper()
-	var documents []string
+	var documents, clusters []string
 	namespaces, users := map[string]bool{}, map[string]bool{}
 	for name, all := range policies {
-		documents = append(documents, enforcedIn(t, name), mesh.Cluster(name, kube.WebhookClientName, ""))
+		documents = append(documents, enforcedIn(t, name, all))
+		for name := range clustersOf(all) {
+			documents, clusters = append(documents, mesh.Cluster(name, kube.WebhookClientName, "")), append(clusters, name)
+		}
 		for _, c := range all {
 			namespaces[c.Review.Request.Namespace], users[c.Review.Request.UserInfo.Username] = true, true
 		}
@@ -190,7 +255,7 @@ func installLibrary(t *testing.T, policies map[string][]*libraryCase) {
 	m := newMesh(t, mesh.Options{Documents: documents})
 	bridge := m.Serve(t).Bridge
 	var hooks []kube.Hook
-	for name := range policies {
+	for _, name := range clusters {
 		hooks = append(hooks, kube.Hook{
 			Name: entryOf(name), URL: bridge + "/v1/clusters/" + name + "/validate", CABundle: m.Authority().PEM(),
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}, Group: "*", Resources: []string{"*/*"},
@@ -200,7 +265,7 @@ func installLibrary(t *testing.T, policies map[string][]*libraryCase) {
 	for i := range entries.Webhooks {
 		name, _, _ := strings.Cut(entries.Webhooks[i].Name, ".")
 		entries.Webhooks[i].MatchConditions = []admissionregistrationv1.MatchCondition{
-			{Name: judgedByPolicy, Expression: fmt.Sprintf("%q in request.userInfo.?extra[?%q].orValue([])", name, judgedByPolicy)},
+			{Name: judgedIn, Expression: fmt.Sprintf("%q in request.userInfo.?extra[?%q].orValue([])", name, judgedIn)},
 		}
 	}
 	for namespace := range namespaces {
@@ -210,11 +275,11 @@ func installLibrary(t *testing.T, policies map[string][]*libraryCase) {
 	cluster.InstallValidating(t, entries)
 }
 
-// entryOf is the name of the webhook of a policy.
-func entryOf(policy string) string { return policy + ".e2e.portcullis.dev" }
+// entryOf is the name of the webhook of a cluster.
+func entryOf(cluster string) string { return cluster + ".e2e.portcullis.dev" }
 
-// enforcedIn is a policy in mode enforce, for the cluster of its name.
-func enforcedIn(t *testing.T, name string) string {
+// enforcedIn is a policy in mode enforce, for the clusters of its cases.
+func enforcedIn(t *testing.T, name string, all []*libraryCase) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(library, name, "policy.yaml"))
 	if err != nil {
@@ -224,7 +289,22 @@ func enforcedIn(t *testing.T, name string) string {
 	if err := yaml.Unmarshal(text, &policy); err != nil {
 		t.Fatal(err)
 	}
-	err = errors.Join(unstructured.SetNestedField(policy, "enforce", "spec", "mode"), unstructured.SetNestedStringSlice(policy, []string{name}, "spec", "clusters"))
+	clusters := clustersOf(all)
+	declared, _, err := unstructured.NestedSlice(policy, "spec", "parameters")
+	for _, one := range declared {
+		parameter, byCluster := one.(map[string]any), map[string]any{}
+		for cluster, values := range clusters {
+			if value, ok := values[parameter["name"].(string)]; ok {
+				byCluster[cluster] = value
+			}
+		}
+		parameter["byCluster"] = byCluster
+	}
+	err = errors.Join(err, unstructured.SetNestedField(policy, "enforce", "spec", "mode"),
+		unstructured.SetNestedStringSlice(policy, slices.Sorted(maps.Keys(clusters)), "spec", "clusters"))
+	if declared != nil {
+		err = errors.Join(err, unstructured.SetNestedSlice(policy, declared, "spec", "parameters"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +354,7 @@ func permit(t *testing.T, users map[string]bool) {
 
 // isAnswered makes the request of a case as its user, and fails the test if the case has another answer. If kube-apiserver refuses the request before the
 // policy judges it, the result is the reason.
-func (c *libraryCase) isAnswered(t *testing.T, policy string) (refused string) {
+func (c *libraryCase) isAnswered(t *testing.T) (refused string) {
 	t.Helper()
 	if !c.Passed {
 		t.Errorf("%s: the case fails in `portcullis test`", c.Name)
@@ -283,7 +363,7 @@ func (c *libraryCase) isAnswered(t *testing.T, policy string) (refused string) {
 	request := c.Review.Request
 	config := cluster.Config()
 	config.Impersonate = rest.ImpersonationConfig{
-		UserName: request.UserInfo.Username, Groups: request.UserInfo.Groups, Extra: map[string][]string{judgedByPolicy: {policy}},
+		UserName: request.UserInfo.Username, Groups: request.UserInfo.Groups, Extra: map[string][]string{judgedIn: {c.cluster}},
 	}
 	err := c.request(t, config)
 	var status apierrors.APIStatus
@@ -291,7 +371,7 @@ func (c *libraryCase) isAnswered(t *testing.T, policy string) (refused string) {
 		t.Errorf("%s: %v", c.Name, err)
 		return ""
 	}
-	prefix := fmt.Sprintf("admission webhook %q denied the request: ", entryOf(policy))
+	prefix := fmt.Sprintf("admission webhook %q denied the request: ", entryOf(c.cluster))
 	want := c.Review.Response
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err), request.Operation == admissionv1.Connect && !strings.HasPrefix(err.Error(), prefix):
