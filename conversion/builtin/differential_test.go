@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -274,10 +275,47 @@ func patchOf(t *testing.T, r *rand.Rand, object []byte) string {
 	if n := r.IntN(3 * len(fitting)); n < len(fitting) {
 		return fitting[n]
 	}
+	if r.IntN(4) == 0 {
+		return metadataPatch(r, object)
+	}
 	if r.IntN(8) > 0 {
 		return gentle(r, tree(t, object))
 	}
 	return mutation(r, tree(t, object))
+}
+
+// metadataPatch is a random patch of single labels and annotations, which nearly always fits.
+func metadataPatch(r *rand.Rand, object []byte) string {
+	var o struct {
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
+	_ = json.Unmarshal(object, &o) // a patch may have made anything of it
+	name := []string{"labels", "annotations"}[r.IntN(2)]
+	var held map[string]any
+	_ = json.Unmarshal(o.Metadata[name], &held)
+	if held == nil && r.IntN(8) > 0 {
+		return fmt.Sprintf(`[{"op":"add","path":"/metadata/%s","value":{"a":"b","k/v":"","c":null}}]`, name)
+	}
+	var operations []string
+	for range 1 + r.IntN(2) {
+		key := append(slices.Sorted(maps.Keys(held)), "x")[r.IntN(len(held)+1)]
+		path := fmt.Sprintf(`"path":"/metadata/%s/%s"`, name, strings.ReplaceAll(key, "/", "~1"))
+		_, known := held[key]
+		switch n := r.IntN(12); {
+		case n == 0:
+			operations = append(operations, `{"op":"test",`+path+`,"value":"b"}`)
+		case n == 1:
+			operations = append(operations, `{"op":"add",`+path+`,"value":1}`)
+		case n < 4 && known:
+			operations = append(operations, `{"op":"remove",`+path+`}`)
+			delete(held, key)
+		case n < 8 && known:
+			operations = append(operations, `{"op":"replace",`+path+`,"value":"é"}`)
+		default:
+			operations = append(operations, `{"op":"add",`+path+`,"value":"`+[]string{"", "d", "<e>", "\\n"}[r.IntN(4)]+`"}`)
+		}
+	}
+	return "[" + strings.Join(operations, ",") + "]"
 }
 
 const (

@@ -24,6 +24,10 @@ type PatchSession struct {
 type kept struct {
 	raw []byte
 	typed
+
+	// unread is true if the value was made from the value after another patch, and its JSON was not read. A reader of the JSON may find another value, such
+	// as a time without its fraction. So the value is not compared.
+	unread bool
 }
 
 func (k *kept) is(raw []byte) bool {
@@ -59,6 +63,9 @@ func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool,
 	defer func() { s.keep(&need, err) }()
 	if err = need.grow(s.allowance, conversion.ExtentOf(object).Typed()+conversion.ExtentOf(patch).Tree()); err != nil {
 		return nil, false, err
+	}
+	if result, changed, err = s.changeMetadata(object, patch, kind); changed || err != nil {
+		return result, changed, err
 	}
 	patched, applied, err := conversion.Patch(s.allowance, object, patch)
 	if err != nil || !applied {
@@ -136,13 +143,13 @@ func (s *PatchSession) keep(n *need, err error) {
 // decode decodes an object that is not to be changed.
 func (s *PatchSession) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	for _, k := range [...]*kept{&s.latest, &s.first} {
-		if k.is(raw) {
+		if k.is(raw) && !k.unread {
 			return k.typed, nil
 		}
 	}
 	d, err := s.codec.types.decode(raw, kind)
 	if err == nil && s.first.raw == nil {
-		s.first = kept{raw, d}
+		s.first = kept{raw: raw, typed: d}
 	}
 	return d, err
 }
@@ -164,7 +171,7 @@ func (s *PatchSession) storeResult(before []byte, after typed, kind schema.Group
 		result = before
 	}
 	if s.latest = (kept{}); own.rest == nil { // a rest may be at another place, once it is encoded
-		s.latest = kept{result, own}
+		s.latest = kept{raw: result, typed: own}
 	}
 	return result, nil
 }

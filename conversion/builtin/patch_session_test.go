@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
@@ -43,21 +46,83 @@ func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
 
 // TestWhatAPatchLeftIsComparedAsItWasLeft has a time that Kubernetes reads more precisely than it writes it.
 func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
-	patches := [hooks]string{
-		`[{"op":"add","path":"/metadata/creationTimestamp","value":"2020-01-01T00:00:00.5Z"}]`,
-		`[{"op":"test","path":"/kind","value":"Pod"}]`, `[{"op":"test","path":"/kind","value":"Pod"}]`,
+	const (
+		precise = `[{"op":"add","path":"/metadata/creationTimestamp","value":"2020-01-01T00:00:00.5Z"}]`
+		nothing = `[{"op":"test","path":"/kind","value":"Pod"}]`
+		first   = `[{"op":"add","path":"/metadata/labels/a","value":"b"}]`
+		another = `[{"op":"add","path":"/metadata/labels/c","value":"d"}]`
+	)
+	labelled := strings.Replace(pod, `"name":"p"`, `"name":"p","creationTimestamp":"2020-01-01T00:00:00Z","labels":{"x":"y"}`, 1)
+	for name, of := range map[string]struct {
+		object  string
+		patches [hooks]string
+	}{
+		"by nothing":                {pod, [hooks]string{precise, nothing, nothing}},
+		"by a label":                {labelled, [hooks]string{precise, first, nothing}},
+		"of the request":            {labelled, [hooks]string{first, nothing, nothing}},
+		"of the request, two times": {labelled, [hooks]string{first, another, nothing}},
+		"by the same label":         {labelled, [hooks]string{first, first, first}},
+		"a label without others":    {pod, [hooks]string{nothing, label, first}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, everything())
+			w.patches = of.patches
+			now := []byte(of.object)
+			want := w.admit(t, now)
+			s := builtin.New(builtin.Options{}).NewPatchSession(nil)
+			for i, patch := range of.patches {
+				result, changed, err := s.Apply(now, []byte(patch))
+				if err != nil || changed != mutated(t, want, i) {
+					t.Errorf("hook %d: changed is %v, in Kubernetes %v, error %v", i, changed, mutated(t, want, i), err)
+				}
+				now = result
+			}
+		})
 	}
-	w := newWorld(t, everything())
-	w.patches = patches
-	now := asServed(t, pod)
-	want := w.admit(t, now)
-	s := builtin.New(builtin.Options{}).NewPatchSession(nil)
-	for i, patch := range patches {
-		result, changed, err := s.Apply(now, []byte(patch))
-		if err != nil || changed != mutated(t, want, i) {
-			t.Errorf("hook %d: changed is %v, in Kubernetes %v, error %v", i, changed, mutated(t, want, i), err)
+}
+
+// TestMetadataChangesAsBySlowPatches compares patches of labels and annotations, between other patches, with the code for all patches.
+func TestMetadataChangesAsBySlowPatches(t *testing.T) {
+	controller := `{"kind":"ReplicationController","apiVersion":"v1","metadata":{"name":"c","labels":{"a":"b"}},"spec":{"template":{"metadata":{"labels":{"t":"u"}},"spec":{"containers":[{"name":"m","image":"i"}]}}}}`
+	precise := `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"l","labels":{"a":"b"},"annotations":{"k":"v"}},"spec":{"acquireTime":"2020-01-01T00:00:00.1234567Z"}}`
+	seeds := []string{older, newer, pod, string(asServed(t, pod)), string(asServed(t, deployment)), controller, precise}
+	r := rand.New(rand.NewPCG(9, 1))
+	c := builtin.New(builtin.Options{})
+	edited := 0
+	for i := range citest.Cases(2000, 10_000, 100_000) {
+		from := []byte(seeds[i%len(seeds)])
+		s, slow, now := c.NewPatchSession(nil), c.NewPatchSession(nil), from
+		var said []string
+		for range 5 {
+			patch := []byte(metadataPatch(r, now))
+			switch n := r.IntN(8); {
+			case n == 0:
+				patch = []byte(`[{"op":"add","path":"/metadata/creationTimestamp","value":"2024-01-02T03:04:05.5Z"}]`)
+			case n < 3 && len(now) > len(precise):
+				patch = []byte(patchOf(t, r, now))
+			}
+			said = append(said, string(patch))
+			want, wantChanged, wantErr := slow.ApplySlowly(now, patch)
+			got, changed, err := s.Apply(now, patch)
+			if !bytes.Equal(got, want) || changed != wantChanged || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("case %d: of %s\npatches %s\nmake %s, %v, %v\nwant %s, %v, %v", i, from, said, got, changed, err, want, wantChanged, wantErr)
+			}
+			if _, ok := conversion.MetadataEdits(patch); ok && changed {
+				edited++
+			}
+			if err == nil {
+				slow.Know(want, got) // one object has one place
+				now = got
+			}
 		}
-		now = result
+		want, wantErr := slow.Diff(from, now)
+		got, err := s.Diff(from, now)
+		if !bytes.Equal(got, want) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("case %d: from %s\nto %s\nis %s, %v\nwant %s, %v", i, from, now, got, err, want, wantErr)
+		}
+	}
+	if edited < 500 {
+		t.Errorf("only %d patches changed labels or annotations alone", edited)
 	}
 }
 
