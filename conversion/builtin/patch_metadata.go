@@ -14,16 +14,22 @@ import (
 // changeMetadata takes the place of [conversion.Patch] and change for a patch of single labels and annotations: it changes them in the decoded object,
 // which is not decoded again. It is there for speed. ok is false if the other two have to apply the patch: it has other operations, it does not fit, or it
 // changes nothing.
-func (s *PatchSession) changeMetadata(object, patch []byte, kind schema.GroupVersionKind) (result []byte, ok bool, err error) {
+func (s *PatchSession) changeMetadata(need *need, object, patch []byte, kind schema.GroupVersionKind) (result []byte, ok bool, err error) {
 	edits, ok := conversion.MetadataEdits(patch)
 	if !ok {
 		return nil, false, nil
 	}
 	before, again := s.latest.typed, s.latest.is(object)
-	if !again {
-		if before, err = s.decode(object, kind); err != nil {
-			return nil, false, nil //nolint:nilerr // change finds it, too
-		}
+	switch {
+	case !again && conversion.CheckText(object) != nil: // Patch mends it
+		return nil, false, nil
+	case !again:
+		before, err = s.decode(object, kind)
+	case !s.latest.reread: // it may have an empty list that its JSON has not, and that gets a default then
+		before, err = s.codec.types.decode(object, kind)
+	}
+	if err != nil {
+		return nil, false, nil //nolint:nilerr // change finds it, too
 	}
 	o, err := meta.Accessor(before.object)
 	if err != nil || before.rest != nil || before.kind != kind {
@@ -42,9 +48,12 @@ func (s *PatchSession) changeMetadata(object, patch []byte, kind schema.GroupVer
 	if maps.Equal(labels, o.GetLabels()) && maps.Equal(annotations, o.GetAnnotations()) {
 		return nil, false, nil
 	}
+	if err = need.grow(s.allowance, conversion.ExtentOf(object).Typed()+int64(len(patch))); err != nil {
+		return nil, false, err
+	}
 	after := before
 	if again {
-		after.object = shallow(before.object) // its defaults are set already, so that nothing is written that both hold
+		after.object = shallow(before.object) // storeResult drops the other
 	} else {
 		after.object = before.object.DeepCopyObject()
 	}
@@ -55,7 +64,7 @@ func (s *PatchSession) changeMetadata(object, patch []byte, kind schema.GroupVer
 	changed.SetLabels(labels)
 	changed.SetAnnotations(annotations)
 	result, err = s.storeResult(object, after, kind)
-	s.latest.unread = again
+	s.latest.reread = again
 	return result, err == nil, err
 }
 

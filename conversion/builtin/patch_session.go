@@ -25,9 +25,9 @@ type kept struct {
 	raw []byte
 	typed
 
-	// unread is true if the value was made from the value after another patch, and its JSON was not read. A reader of the JSON may find another value, such
-	// as a time without its fraction. So the value is not compared.
-	unread bool
+	// reread is true if the value was read from the JSON of a result, and only labels, annotations and defaults were set since. Any other value may differ
+	// from the value that a reader of its JSON finds: a time has a fraction, or a list is empty that the JSON leaves out.
+	reread bool
 }
 
 func (k *kept) is(raw []byte) bool {
@@ -64,7 +64,7 @@ func (s *PatchSession) Apply(object, patch []byte) (result []byte, changed bool,
 	if err = need.grow(s.allowance, conversion.ExtentOf(object).Typed()+conversion.ExtentOf(patch).Tree()); err != nil {
 		return nil, false, err
 	}
-	if result, changed, err = s.changeMetadata(object, patch, kind); changed || err != nil {
+	if result, changed, err = s.changeMetadata(&need, object, patch, kind); changed || err != nil {
 		return result, changed, err
 	}
 	patched, applied, err := conversion.Patch(s.allowance, object, patch)
@@ -143,7 +143,7 @@ func (s *PatchSession) keep(n *need, err error) {
 // decode decodes an object that is not to be changed.
 func (s *PatchSession) decode(raw []byte, kind schema.GroupVersionKind) (typed, error) {
 	for _, k := range [...]*kept{&s.latest, &s.first} {
-		if k.is(raw) && !k.unread {
+		if k.is(raw) {
 			return k.typed, nil
 		}
 	}

@@ -44,7 +44,8 @@ func TestASeriesDoesWhatItsCodecDoesToEachObject(t *testing.T) {
 	}
 }
 
-// TestWhatAPatchLeftIsComparedAsItWasLeft has a time that Kubernetes reads more precisely than it writes it.
+// TestWhatAPatchLeftIsComparedAsItWasLeft has a time that Kubernetes reads more precisely than it writes it, and empty lists and maps that it does not write
+// and that get a default when they are read again.
 func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 	const (
 		precise = `[{"op":"add","path":"/metadata/creationTimestamp","value":"2020-01-01T00:00:00.5Z"}]`
@@ -53,10 +54,14 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 		another = `[{"op":"add","path":"/metadata/labels/c","value":"d"}]`
 	)
 	labelled := strings.Replace(pod, `"name":"p"`, `"name":"p","creationTimestamp":"2020-01-01T00:00:00Z","labels":{"x":"y"}`, 1)
+	scaler := `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":{"name":"h","labels":{"x":"y"}},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d"},"maxReplicas":3,"behavior":{"scaleUp":{"policies":[{"type":"Pods","value":4,"periodSeconds":15}]}}}}`
+	node := `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","labels":{"x":"y"}},"status":{"capacity":{"cpu":"1"},"allocatable":{"cpu":"1"}}}`
 	for name, of := range map[string]struct {
 		object  string
 		patches [hooks]string
 	}{
+		"an empty list":             {scaler, [hooks]string{`[{"op":"replace","path":"/spec/behavior/scaleUp/policies","value":[]}]`, first, another}},
+		"an empty map":              {node, [hooks]string{`[{"op":"replace","path":"/status/allocatable","value":{}}]`, first, another}},
 		"by nothing":                {pod, [hooks]string{precise, nothing, nothing}},
 		"by a label":                {labelled, [hooks]string{precise, first, nothing}},
 		"of the request":            {labelled, [hooks]string{first, nothing, nothing}},
@@ -67,10 +72,13 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, everything())
 			w.patches = of.patches
-			now := []byte(of.object)
+			now := asServed(t, of.object)
 			want := w.admit(t, now)
 			s := builtin.New(builtin.Options{}).NewPatchSession(nil)
 			for i, patch := range of.patches {
+				if string(now) != string(w.seen[i]) {
+					t.Errorf("hook %d sees %s\nin Kubernetes %s", i, now, w.seen[i])
+				}
 				result, changed, err := s.Apply(now, []byte(patch))
 				if err != nil || changed != mutated(t, want, i) {
 					t.Errorf("hook %d: changed is %v, in Kubernetes %v, error %v", i, changed, mutated(t, want, i), err)
@@ -85,11 +93,19 @@ func TestWhatAPatchLeftIsComparedAsItWasLeft(t *testing.T) {
 func TestMetadataChangesAsBySlowPatches(t *testing.T) {
 	controller := `{"kind":"ReplicationController","apiVersion":"v1","metadata":{"name":"c","labels":{"a":"b"}},"spec":{"template":{"metadata":{"labels":{"t":"u"}},"spec":{"containers":[{"name":"m","image":"i"}]}}}}`
 	precise := `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"l","labels":{"a":"b"},"annotations":{"k":"v"}},"spec":{"acquireTime":"2020-01-01T00:00:00.1234567Z"}}`
-	seeds := []string{older, newer, pod, string(asServed(t, pod)), string(asServed(t, deployment)), controller, precise}
+	halves := `{"kind":"ControllerRevision","apiVersion":"apps/v1","metadata":{"name":"r","labels":{"a":"b"}},"data":"\ud800"}`
+	seeds := []string{older, newer, pod, string(asServed(t, pod)), string(asServed(t, deployment)), controller, precise, halves}
+	const labels = `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/metadata/annotations","value":{"a":"b"}}]`
+	kinds := everyVersion(t)
+	for _, kind := range sortedKinds(kinds) {
+		if object := kinds[kind].object; bytes.Contains(object, []byte(`"metadata":`)) {
+			seeds = append(seeds, string(apply(t, object, []byte(labels))))
+		}
+	}
 	r := rand.New(rand.NewPCG(9, 1))
 	c := builtin.New(builtin.Options{})
 	edited := 0
-	for i := range citest.Cases(2000, 10_000, 100_000) {
+	for i := range citest.Cases(1000, 10_000, 100_000) {
 		from := []byte(seeds[i%len(seeds)])
 		s, slow, now := c.NewPatchSession(nil), c.NewPatchSession(nil), from
 		var said []string
@@ -179,5 +195,27 @@ func TestADifferenceTakesNoMoreThanThePatchBeforeIt(t *testing.T) {
 	}
 	if b.most > patch || b.now != 0 {
 		t.Errorf("the patch took %d bytes at most, the difference %d; %d are left", patch, b.most, b.now)
+	}
+}
+
+// TestAPatchOfLabelsBooksBothObjects has a first patch, whose object is kept too, and patches of its results.
+func TestAPatchOfLabelsBooksBothObjects(t *testing.T) {
+	var b booked
+	s := builtin.New(builtin.Options{}).NewPatchSession(&b)
+	first := []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","labels":{"a":"b"},"annotations":{"a":"b"}}}`)
+	now := first
+	for i := range 3 {
+		patch := fmt.Sprintf(`[{"op":"add","path":"/metadata/annotations/a%d","value":%q}]`, i, strings.Repeat("x", 1<<20))
+		result, changed, err := s.Apply(now, []byte(patch))
+		if err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+		if least := conversion.ExtentOf(now).Typed() + conversion.ExtentOf(result).Typed(); b.most < least {
+			t.Errorf("patch %d books %d bytes, of %d", i, b.most, least)
+		}
+		now, b.most = result, b.now
+	}
+	if _, err := s.Diff(first, now); err != nil || b.now != 0 {
+		t.Errorf("error %v, %d bytes are left", err, b.now)
 	}
 }
