@@ -34,7 +34,8 @@ const (
 	MaxPartBytes = 240
 	// MaxExplainedBytes is the most bytes of all parts.
 	MaxExplainedBytes = 64 << 10
-	// MaxExplainedCost is the most units of CEL of all expressions with parts. They were metered when they were evaluated first.
+	// MaxExplainedCost is the most units of CEL of all expressions with parts, and of the keys of maps that are read for their values, a unit each. The
+	// expressions were metered when they were evaluated first.
 	MaxExplainedCost = 1_000_000
 )
 
@@ -55,7 +56,7 @@ type Explanations struct {
 	explainer   *Explainer
 	all         []*admissionv1.Expression // since the last call of Take
 	seen, bytes int                       // of all expressions of the review
-	cost, last  int64                     // of the expressions with parts, and of the last expression
+	cost, last  int64                     // of the expressions with parts and their values, and of the last expression
 }
 
 var _ Observer = (*Explanations)(nil)
@@ -80,9 +81,9 @@ func (e *Explanations) Observe(o Observation) {
 	}
 	e.seen++
 	x := &admissionv1.Expression{Field: strings.TrimPrefix(o.Field, "."), Outcome: outcome}
-	if e.cost+e.last <= MaxExplainedCost {
-		e.cost += e.last
-		x.Parts = e.explainer.Explain(o)
+	if left := MaxExplainedCost - e.cost - e.last; left >= 0 && e.bytes <= MaxExplainedBytes {
+		x.Parts = e.explainer.Explain(o, &left)
+		e.cost = MaxExplainedCost - left
 	}
 	for _, p := range x.GetParts() {
 		e.bytes += len(p.GetText()) + len(p.GetValue())
@@ -126,7 +127,8 @@ func NewExplainer() (*Explainer, error) {
 		return nil, err //nolint:wrapcheck // it depends on no input
 	}
 	return &Explainer{
-		env: env, options: append(match.BoundCalls(env), celgo.EvalOptions(celgo.OptTrackState), celgo.CostLimit(celconfig.PerCallLimit)),
+		env: env, options: append(match.BoundCalls(env), celgo.EvalOptions(celgo.OptTrackState), celgo.CostLimit(celconfig.PerCallLimit),
+			celgo.InterruptCheckFrequency(celconfig.CheckFrequency)),
 		programs: map[string]*explained{},
 	}, nil
 }
@@ -134,7 +136,8 @@ func NewExplainer() (*Explainer, error) {
 // Explain evaluates the expression of an observation once more, and returns the parts that were evaluated, in the order in which they are written: a part
 // that a decision made needless has no value. A part of a comprehension has the value of the last round, which decided. It is to be called while the
 // observation is observed. Without an expression there are no parts, nor if it reads a Secret as its param: a user who asks for a review need not know it.
-func (e *Explainer) Explain(o Observation) []*admissionv1.ExpressionPart {
+// keys is how many keys of maps may be read for the values.
+func (e *Explainer) Explain(o Observation, keys *int64) []*admissionv1.ExpressionPart {
 	if o.activation == nil || isSecret(o.activation.params) {
 		return nil
 	}
@@ -148,7 +151,7 @@ func (e *Explainer) Explain(o Observation) []*admissionv1.ExpressionPart {
 	if details == nil || details.State() == nil {
 		return nil
 	}
-	w := &partWriter{state: details.State(), info: x.ast.SourceInfo(), seen: map[string]bool{}, short: strings.HasPrefix(o.Policy.ID(), ShortKind+"/")}
+	w := &partWriter{keys: keys, state: details.State(), info: x.ast.SourceInfo(), seen: map[string]bool{}, short: strings.HasPrefix(o.Policy.ID(), ShortKind+"/")}
 	w.write(x.ast.Expr(), 0)
 	return w.parts
 }
@@ -180,6 +183,7 @@ type partWriter struct {
 	state interpreter.EvalState
 	info  *ast.SourceInfo
 	seen  map[string]bool // by text: a variable that is named twice has one value
+	keys  *int64          // of maps, that may still be read
 	short bool            // the expression is of a Policy, which names variables without "variables."
 	parts []*admissionv1.ExpressionPart
 }
@@ -199,7 +203,7 @@ func (w *partWriter) write(e ast.Expr, depth uint32) {
 		}
 		if err == nil && !w.seen[text] {
 			w.seen[text] = true
-			w.parts = append(w.parts, &admissionv1.ExpressionPart{Depth: depth, Text: cut(text), Value: cut(valueText(value))})
+			w.parts = append(w.parts, &admissionv1.ExpressionPart{Depth: depth, Text: cut(text), Value: cut(w.valueText(value))})
 			depth++
 		}
 	}
@@ -252,18 +256,18 @@ func isSecret(param any) bool {
 }
 
 // valueText is the beginning of a value as JSON, or in the words of CEL if it has no JSON: at least MaxPartBytes of a longer value, and little more.
-func valueText(v ref.Val) string {
+func (w *partWriter) valueText(v ref.Val) string {
 	if o, ok := v.(*types.Optional); ok {
 		if !o.HasValue() {
 			return "none"
 		}
 		v = o.GetValue()
 	}
-	return string(appendValue(nil, v))
+	return string(w.appendValue(nil, v))
 }
 
 // appendValue adds a value to a text until that is longer than MaxPartBytes: a value may be an object of MiB.
-func appendValue(text []byte, v ref.Val) []byte {
+func (w *partWriter) appendValue(text []byte, v ref.Val) []byte {
 	if len(text) > MaxPartBytes {
 		return text
 	}
@@ -273,11 +277,11 @@ func appendValue(text []byte, v ref.Val) []byte {
 	case types.String:
 		return appendString(text, string(v))
 	case traits.Mapper:
-		return appendMap(text, v)
+		return w.appendMap(text, v)
 	case traits.Lister:
 		text = append(text, '[')
 		for i, n := types.Int(0), v.Size().(types.Int); i < n && len(text) <= MaxPartBytes; i++ { //nolint:errcheck,forcetypeassert // a size is an Int
-			text = appendValue(appendComma(text, i), v.Get(i))
+			text = w.appendValue(appendComma(text, i), v.Get(i))
 		}
 		return append(text, ']')
 	}
@@ -309,8 +313,11 @@ func appendString(text []byte, s string) []byte {
 }
 
 // appendMap adds the entries of a map in the order of their keys. Of a map that cannot be shown as a whole the first keys are found without a sort.
-func appendMap(text []byte, m traits.Mapper) []byte {
+func (w *partWriter) appendMap(text []byte, m traits.Mapper) []byte {
 	const shown = MaxPartBytes / len(`"":0,`)
+	if *w.keys -= int64(m.Size().(types.Int)); *w.keys < 0 { //nolint:errcheck,forcetypeassert // a size is an Int
+		return append(text, "{...}"...)
+	}
 	var keys []string
 	values := map[string]ref.Val{}
 	for i := m.Iterator(); i.HasNext() == types.True; {
@@ -332,7 +339,7 @@ func appendMap(text []byte, m traits.Mapper) []byte {
 			break
 		}
 		text = append(appendString(appendComma(text, types.Int(i)), name), ':')
-		text = appendValue(text, m.Get(values[name]))
+		text = w.appendValue(text, m.Get(values[name]))
 	}
 	return append(text, '}')
 }

@@ -2,7 +2,9 @@ package policy_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,7 +28,8 @@ type explaining struct {
 
 func (e *explaining) Observe(o policy.Observation) {
 	if strings.HasPrefix(o.Field, ".validations") {
-		for _, p := range e.explainer.Explain(o) {
+		keys := int64(policy.MaxExplainedCost)
+		for _, p := range e.explainer.Explain(o, &keys) {
 			e.lines = append(e.lines, strings.Repeat("  ", int(p.GetDepth()))+p.GetText()+" = "+p.GetValue())
 		}
 	}
@@ -81,6 +84,12 @@ func TestAnExplanationHasTheValuesOfTheParts(t *testing.T) {
 // observe judges an object by validations, with an observer.
 func (l *laboratory) observe(o policy.Observer, object map[string]any, expressions ...string) {
 	l.Helper()
+	l.observeWith(policy.WithReview(l.Context(), nil), o, object, expressions...)
+}
+
+// observeWith is observe in the context of a review.
+func (l *laboratory) observeWith(ctx context.Context, o policy.Observer, object map[string]any, expressions ...string) {
+	l.Helper()
 	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule([]string{"*"}, []string{"*"}, []string{"*/*"}, "*")},
@@ -94,7 +103,7 @@ func (l *laboratory) observe(o policy.Observer, object map[string]any, expressio
 		Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Name: "x", Namespace: "dev",
 		Object: written(object, endpoints()[0]),
 	}
-	ctx := policy.WithReview(policy.WithObserver(l.Context(), o), nil)
+	ctx = policy.WithObserver(ctx, o)
 	bound := l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}})
 	if _, err := bound.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
 		l.Fatal(err)
@@ -154,7 +163,11 @@ func TestAnExplanationIsBounded(t *testing.T) {
 	for i := range 60 {
 		texts[fmt.Sprint("f", i)] = strings.Repeat("x", 300)
 	}
-	object := map[string]any{"metadata": map[string]any{"name": "x"}, "spec": texts, "list": make([]any, 400)}
+	many := map[string]any{}
+	for i := range 20_000 {
+		many[strconv.Itoa(i)] = i
+	}
+	object := map[string]any{"metadata": map[string]any{"name": "x"}, "spec": texts, "list": make([]any, 400), "many": many}
 	var terms []string
 	for i := range 60 {
 		terms = append(terms, fmt.Sprintf("object.spec.f%d == 'a'", i))
@@ -168,6 +181,7 @@ func TestAnExplanationIsBounded(t *testing.T) {
 		"bytes":       {slices.Repeat([]string{long}, 10), 10, 7},
 		"expressions": {slices.Repeat([]string{"object.spec.f1 == 'a'"}, 70), policy.MaxExpressions, policy.MaxExpressions},
 		"cost":        {[]string{costly, costly, "object.spec.f1 == 'a'"}, 3, 2},
+		"keys":        {slices.Repeat([]string{"object.many.size() == 1"}, 60), 60, 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := explainer.Explanations()
@@ -183,6 +197,64 @@ func TestAnExplanationIsBounded(t *testing.T) {
 			}
 			if len(all) != of.all || with != of.parts || size > policy.MaxExplainedBytes {
 				t.Errorf("%d expressions, %d with parts, %d bytes; want %d and %d", len(all), with, size, of.all, of.parts)
+			}
+		})
+	}
+}
+
+// spent is a meter of which nothing is left.
+type spent struct{}
+
+func (spent) Spend(context.Context, int64) error { return errors.New("spent") }
+
+// ending cancels a review before it is explained.
+type ending struct {
+	policy.Observer
+
+	cancel func()
+}
+
+func (e ending) Observe(o policy.Observation) {
+	if o.Event == policy.False {
+		e.cancel()
+	}
+	e.Observer.Observe(o)
+}
+
+// TestAnExplanationEndsWithItsReview when the time or the units of CEL are over, before an expression is evaluated and before it is explained.
+func TestAnExplanationEndsWithItsReview(t *testing.T) {
+	l := newLaboratory(t)
+	explainer, err := policy.NewExplainer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := map[string]any{
+		"metadata": map[string]any{"name": "x"}, "list": make([]any, 400), "spec": map[string]any{"containers": []any{map[string]any{"image": "i"}}},
+	}
+	const costly = "variables.names.exists(n, n == 'a') || object.list.exists(a, object.list.exists(b, b == 1))"
+	for name, of := range map[string]struct {
+		meter  policy.Meter
+		early  bool   // the time is over before the evaluation
+		values string // of the expression as a whole
+	}{
+		"units": {spent{}, false, ""}, "time before": {nil, true, ""}, "time after": {nil, false, "error: operation interrupted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if of.early {
+				cancel()
+			}
+			e := explainer.Explanations()
+			l.observeWith(policy.WithReview(ctx, of.meter), ending{e, cancel}, object, costly)
+			got := ""
+			for _, x := range e.Take() {
+				for _, p := range x.GetParts()[:min(1, len(x.GetParts()))] {
+					got += p.GetValue()
+				}
+			}
+			if got != of.values {
+				t.Errorf("explained as %q, want %q", got, of.values)
 			}
 		})
 	}

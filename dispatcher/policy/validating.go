@@ -226,7 +226,11 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	out := &decisions{validations: make([]decision, len(v.validations))}
 	for i := range v.validations {
 		value, failure, err := a.evaluate(ctx, &v.validations[i])
-		of.has(a, &v.validations[i], value, cmp.Or(failure, err), place{"validations", i})
+		explained := a
+		if err != nil {
+			explained = nil // its cost is not known
+		}
+		of.has(explained, &v.validations[i], value, cmp.Or(failure, err), place{"validations", i})
 		switch d := &out.validations[i]; {
 		case err != nil:
 			return failed(err)
