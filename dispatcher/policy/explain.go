@@ -104,6 +104,23 @@ func (e *Explanations) Take() []*admissionv1.Expression {
 	return all
 }
 
+// BoundExpressions leaves as many expressions and bytes in outcomes as a review has: each policy in shadow is explained within bounds of its own.
+func BoundExpressions(outcomes []*admissionv1.HookOutcome) {
+	seen, bytes := 0, 0
+	for _, o := range outcomes {
+		o.Expressions = o.GetExpressions()[:min(len(o.GetExpressions()), MaxExpressions-seen)]
+		seen += len(o.GetExpressions())
+		for _, x := range o.GetExpressions() {
+			for _, p := range x.GetParts() {
+				bytes += len(p.GetText()) + len(p.GetValue())
+			}
+			if bytes > MaxExplainedBytes {
+				x.Parts = nil
+			}
+		}
+	}
+}
+
 // explained is an expression whose parts keep their values; ast is nil if it does not compile.
 type explained struct {
 	program celgo.Program

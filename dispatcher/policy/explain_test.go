@@ -259,3 +259,27 @@ func TestAnExplanationEndsWithItsReview(t *testing.T) {
 		})
 	}
 }
+
+// TestTheExpressionsOfAllOutcomesAreBounded has outcomes of which each is within the bounds of a review.
+func TestTheExpressionsOfAllOutcomesAreBounded(t *testing.T) {
+	long := strings.Repeat("x", policy.MaxExplainedBytes/2)
+	var outcomes []*admissionv1.HookOutcome
+	for range policy.MaxExpressions {
+		o := &admissionv1.HookOutcome{}
+		for range 3 {
+			o.Expressions = append(o.Expressions, &admissionv1.Expression{Parts: []*admissionv1.ExpressionPart{{Value: long}}})
+		}
+		outcomes = append(outcomes, o)
+	}
+	policy.BoundExpressions(outcomes)
+	all, with := 0, 0
+	for _, o := range outcomes {
+		for _, x := range o.GetExpressions() {
+			all++
+			with += len(x.GetParts())
+		}
+	}
+	if all != policy.MaxExpressions || with != 2 {
+		t.Errorf("%d expressions, %d with parts", all, with)
+	}
+}
