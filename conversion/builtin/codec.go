@@ -3,10 +3,12 @@ package builtin
 import (
 	"errors"
 	"reflect"
+	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
@@ -80,6 +82,30 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 		named.Group, named.Version = kind.Group, kind.Version
 	}
 	return c.types.decode(raw, named)
+}
+
+// UnknownFields are the paths of fields of an object that the type of its kind does not have, such as spec.containers[0].imagee, at most 100. There are
+// none of an object of another kind, or of an object that cannot be read.
+func (c *Codec) UnknownFields(raw []byte) (paths []string) {
+	kind, err := conversion.KindOf(raw)
+	if err != nil || !c.Knows(kind) {
+		return nil
+	}
+	object, err := c.types.scheme(kind).New(kind)
+	if err != nil {
+		return nil
+	}
+	strict, err := kjson.UnmarshalStrict(raw, object)
+	if err != nil {
+		return nil
+	}
+	for _, err := range strict {
+		var field interface{ FieldPath() string }
+		if errors.As(err, &field) && strings.HasPrefix(err.Error(), unknownField) {
+			paths = append(paths, field.FieldPath())
+		}
+	}
+	return paths
 }
 
 // Knows reports whether objects of a kind are handled as their Go type.

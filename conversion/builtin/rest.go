@@ -17,6 +17,9 @@ import (
 // maxStrictErrors is how many unknown fields sigs.k8s.io/json names; behind that many there may be more.
 const maxStrictErrors = 100
 
+// unknownField begins the error of sigs.k8s.io/json about a field that the type does not have.
+const unknownField = "unknown field"
+
 // maxPathBytes bounds the paths of all values of an object with unknown fields, together. An object of 3 MiB has paths of about 20 MB; thousands of
 // nested objects with long names have paths of gigabytes.
 const maxPathBytes = 256 << 20
@@ -34,7 +37,7 @@ func restOf(raw []byte, decoded runtime.Object, strict []error) (any, error) {
 	unknown := map[string]bool{}
 	for _, err := range strict {
 		var field interface{ FieldPath() string }
-		if len(strict) >= maxStrictErrors || !strings.HasPrefix(err.Error(), "unknown field") || !errors.As(err, &field) {
+		if len(strict) >= maxStrictErrors || !strings.HasPrefix(err.Error(), unknownField) || !errors.As(err, &field) {
 			return nil, errAmbiguous
 		}
 		unknown[field.FieldPath()] = true

@@ -206,9 +206,25 @@ func (m *Mesh) Default(ctx context.Context, name string, object []byte) ([]byte,
 	return m.cluster(name).Default(ctx, kind, object, nil) //nolint:wrapcheck // it names the kind
 }
 
-// Mistaken is a warning about a kind of a group of Kubernetes that Kubernetes does not have; empty for other kinds.
-func (m *Mesh) Mistaken(kind schema.GroupVersionKind) string {
-	return kubekinds.Kinds{Codec: m.codec}.Mistaken(kind)
+// Mistake is a warning about an object that an API server takes otherwise than its author means, probably. Its JSON form is stable: fields may be added.
+type Mistake struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Mistakes are a kind that Kubernetes does not have although its group does, fields that it does not have, and a document of our own configuration.
+func (m *Mesh) Mistakes(r *admissionv1.AdmissionRequest) (all []Mistake) {
+	kind := schema.GroupVersionKind{Group: r.GetKind().GetGroup(), Version: r.GetKind().GetVersion(), Kind: r.GetKind().GetKind()}
+	if message := (kubekinds.Kinds{Codec: m.codec}).Mistaken(kind); message != "" {
+		all = append(all, Mistake{"kind", message})
+	}
+	if kind.Group == kinds.Group {
+		all = append(all, Mistake{"kind", fmt.Sprintf("%s is configuration of Portcullis, which --config judges by: it is judged as an object here", kind.Kind)})
+	}
+	for _, field := range m.codec.UnknownFields(r.GetObject().GetRaw()) {
+		all = append(all, Mistake{field, fmt.Sprintf("Kubernetes 1.36 has no field %s in %s: it drops or refuses it", field, kind.Kind)})
+	}
+	return all
 }
 
 // cluster has the facts that stand in the document of a cluster.

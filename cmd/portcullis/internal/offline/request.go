@@ -161,6 +161,13 @@ func (m *Mesh) completed(ctx context.Context, w *Write, raw []byte) (*completed,
 	if kind.Version == "" {
 		return nil, errors.New("it has no apiVersion")
 	}
+	for _, name := range []string{"name", "generateName", "namespace"} {
+		if value, found, err := unstructured.NestedFieldNoCopy(o.Object, "metadata", name); err == nil && found && value != nil {
+			if _, isText := value.(string); !isText {
+				return nil, fmt.Errorf("metadata.%s: it is read as %v, and must be a text: quote it", name, value)
+			}
+		}
+	}
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	before := o.GetNamespace()
 	switch {

@@ -197,7 +197,7 @@ type head struct {
 	Operation  json.RawMessage   `json:"operation"`
 	Items      []json.RawMessage `json:"items"`
 	Metadata   struct {
-		Name string `json:"name"`
+		Name any `json:"name"` // a text, or a mistake
 	} `json:"metadata"`
 }
 
@@ -243,7 +243,8 @@ func (in *input) value(ctx context.Context, d document, data []byte) error {
 	case d.err == nil:
 		d.name = nameOf(d.request)
 	case d.made:
-		d.name = strings.TrimSuffix(kind+"/"+h.Metadata.Name, "/")
+		name, _ := h.Metadata.Name.(string)
+		d.name = strings.TrimSuffix(kind+"/"+name, "/")
 	}
 	return in.add(d)
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
@@ -75,11 +76,15 @@ func (c *command) judge(ctx context.Context, in *input) (judge, func(), error) {
 
 // offline is the judge by configuration files. The cluster has the Namespaces among the documents.
 func (c *command) offline(ctx context.Context, in *input) (judge, func(), error) {
+	labelled, err := labels.ConvertSelectorToLabelsMap(c.namespaceLabels)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--namespace-labels %s: write labels as env=prod,tier=a: %w", c.namespaceLabels, err)
+	}
 	facts := &offline.Facts{Namespaces: map[string]map[string]string{}}
 	for i := range in.documents {
 		o := &unstructured.Unstructured{}
 		d := &in.documents[i]
-		facts.Namespaces[d.request.GetNamespace()] = c.namespaceLabels
+		facts.Namespaces[d.request.GetNamespace()] = labelled
 		if d.err == nil && d.request.GetKind().GetKind() == "Namespace" && o.UnmarshalJSON(d.request.GetObject().GetRaw()) == nil {
 			facts.Objects = append(facts.Objects, o)
 		}

@@ -135,7 +135,7 @@ func TestAMistakenKindIsAWarning(t *testing.T) {
 			"standard input:5 Deploymnt/web allowed - no policy or hook matched\n" +
 			"2 reviewed: 2 allowed, 0 denied, 0 failed, 1 warnings; 2 matched no policy or hook\n",
 		"wide":   "warning: " + warning + "\n",
-		"json":   `"warning": "Kubernetes 1.36 has no kind Deploymnt in apps/v1;`,
+		"json":   `"message": "Kubernetes 1.36 has no kind Deploymnt in apps/v1;`,
 		"github": "::warning file=standard input,line=2,title=Deploymnt/web warning::" + warning + "\n",
 	} {
 		args := []string{"-f", "-", "--config", config}
@@ -195,5 +195,49 @@ func TestAnExplanationHasTheValuesOfExpressions(t *testing.T) {
 	r = clitest.Execute(t, NewCommand(), strings.NewReader(shop), append(flags, "-o", "json")...)
 	if want := `"text": "\"team\" in labels",`; strings.Count(r.Out, want) != 1 {
 		t.Errorf("not once %q in:\n%s", want, r.Out)
+	}
+}
+
+// TestMistakesOfADocumentAreNamed where its verdict would mislead.
+func TestMistakesOfADocumentAreNamed(t *testing.T) {
+	config := clitest.Write(t, "policies.yaml", policies)
+	const image = "image: 'a:1'"
+	policy, _, _ := strings.Cut(policies, "---")
+	pod := func(metadata, container string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {" + metadata + ", labels: {team: a}}\nspec:\n  containers:\n  - {name: a, " + container + "}\n"
+	}
+	for name, of := range map[string]struct {
+		document string
+		args     []string
+		code     int
+		want     string
+	}{
+		"a field that Kubernetes does not have": {
+			pod("name: a", image+", securityContext: {priviledged: true}"), nil, 0,
+			"warning: Kubernetes 1.36 has no field spec.containers[0].securityContext.priviledged in Pod",
+		},
+		"a field, with its line": {
+			pod("name: a", image+", imagePullPolcy: Always"), []string{"-o", "github"}, 0, "line=6,title=Pod/a warning::Kubernetes 1.36 has no field spec.containers[0].imagePullPolcy",
+		},
+		"a namespace that YAML reads as a boolean": {
+			pod("name: a, namespace: on", image), nil, cli.ExitError, "metadata.namespace: it is read as true, and must be a text: quote it",
+		},
+		"a name that YAML reads as a number": {
+			pod("name: 1.5", image), nil, cli.ExitError, "metadata.name: it is read as 1.5, and must be a text: quote it",
+		},
+		"a policy among the objects": {
+			policy, nil, 0, "warning: Policy is configuration of Portcullis, which --config judges by",
+		},
+		"labels that are none": {pod("name: a", image), []string{"--namespace-labels", "env=prod,team"}, cli.ExitError, "write labels as env=prod,tier=a"},
+		"a document that cannot be read": {
+			"kind: [", []string{"-o", "json"}, cli.ExitError, `"error": "not valid YAML`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := clitest.Execute(t, NewCommand(), strings.NewReader(of.document), append([]string{"-f", "-", "--config", config}, of.args...)...)
+			if r.Code != of.code || !strings.Contains(r.Out+r.Notes, of.want) {
+				t.Errorf("exit code %d, want %d and %q:\n%s%s", r.Code, of.code, of.want, r.Out, r.Notes)
+			}
+		})
 	}
 }

@@ -40,8 +40,8 @@ func findingsOf(d *document, r *report) (found []*finding) {
 	if r.Error != "" {
 		return []*finding{{document: d, verdict: outcomeFailed, message: r.Error}}
 	}
-	if r.Warning != "" {
-		found = append(found, &finding{document: d, verdict: verdictWarning, field: "kind", message: r.Warning})
+	for _, m := range r.Warnings {
+		found = append(found, &finding{document: d, verdict: verdictWarning, field: m.Field, message: m.Message})
 	}
 	for i := range r.Stages {
 		s := &r.Stages[i]
@@ -120,9 +120,7 @@ type summary struct {
 
 func (s *summary) add(r *report) {
 	s.Reviewed++
-	if r.Warning != "" {
-		s.Warnings++
-	}
+	s.Warnings += len(r.Warnings)
 	for i := range r.Stages {
 		s.Warnings += len(r.Stages[i].Warnings)
 	}

@@ -59,8 +59,8 @@ type report struct {
 	TraceID string        `json:"traceId,omitempty"`
 	Allowed bool          `json:"allowed"`
 	Stages  []stageReport `json:"stages"`
-	// Warning is about a kind that Kubernetes does not have, and that no policy is about therefore.
-	Warning string `json:"warning,omitempty"`
+	// Warnings are about the document itself, such as a field that Kubernetes does not have.
+	Warnings []offline.Mistake `json:"warnings,omitempty"`
 	// Error is why the document could not be reviewed.
 	Error string `json:"error,omitempty"`
 
@@ -210,8 +210,8 @@ func patchReport(patch []byte) json.RawMessage {
 }
 
 func (r *report) write(w io.Writer) error {
-	if r.Warning != "" {
-		fmt.Fprintf(w, "warning: %s\n", printer.Text(r.Warning))
+	for _, m := range r.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", printer.Text(m.Message))
 	}
 	for i := range r.Stages {
 		if err := r.Stages[i].write(w); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
@@ -29,7 +28,7 @@ const defaultCluster = "dev"
 type command struct {
 	files, configs  []string
 	old             string
-	namespaceLabels map[string]string
+	namespaceLabels string
 	by              client
 	explain         bool
 	enforce         bool
@@ -104,8 +103,8 @@ func (c *command) bind(cmd *cobra.Command) {
 		"operation on objects (default: UPDATE of objects in --old, CONNECT of options such as PodExecOptions, or CREATE)",
 		offline.OperationCreate, offline.OperationUpdate, offline.OperationDelete, offline.OperationConnect)
 	f.StringVarP(&c.by.namespace, "namespace", "n", "default", "namespace of objects that name none")
-	f.StringToStringVar(&c.namespaceLabels, "namespace-labels", nil,
-		"with --config: labels of the namespaces of all objects; a Namespace among the objects has its own labels too")
+	f.StringVar(&c.namespaceLabels, "namespace-labels", "",
+		"with --config: labels of the namespaces of all objects, as env=prod,tier=a; a Namespace among the objects has its own labels too")
 	f.StringVar(&c.by.user, "as", offline.DefaultUser, "user who makes the requests")
 	f.StringArrayVar(&c.by.groups, "as-group", nil, "group of that user; may be given several times; the groups that an API server adds are added")
 	f.StringVar(&c.by.cluster, "cluster", defaultCluster, "cluster to speak for")
@@ -125,7 +124,7 @@ func (c *command) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)
 	case len(c.files) == 0:
 		return errors.New("name the files with the objects or reviews: -f PATH, or -f - for standard input")
-	case len(c.namespaceLabels) > 0 && len(c.configs) == 0:
+	case c.namespaceLabels != "" && len(c.configs) == 0:
 		return errors.New("--namespace-labels is for --config: a mesh reads the labels of namespaces in the cluster")
 	case c.enforce && len(c.configs) == 0:
 		return errors.New("--enforce is for --config: a mesh has its policies in their modes")
@@ -140,7 +139,8 @@ func (c *command) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	alone := len(in.documents) == 1 && !in.documents[0].found
-	if d := &in.documents[0]; alone && d.err != nil {
+	forPeople := c.output == "" || c.output == printer.Wide
+	if d := &in.documents[0]; alone && d.err != nil && forPeople {
 		return fmt.Errorf("%s: %w", d.place(""), d.err)
 	}
 	judge, end, err := c.judge(cmd.Context(), in)
@@ -179,8 +179,9 @@ func (c *command) review(ctx context.Context, j judge, d *document, log *slog.Lo
 		return r, nil //nolint:nilerr // the report has the error
 	}
 	r.Object, r.UID, r.Allowed = objectOf(d.request), d.request.GetUid(), true
-	kind := d.request.GetKind()
-	r.Warning = c.by.mesh.Mistaken(schema.GroupVersionKind{Group: kind.GetGroup(), Version: kind.GetVersion(), Kind: kind.GetKind()})
+	if d.made { // a review comes from an API server, which knows its kinds
+		r.Warnings = c.by.mesh.Mistakes(d.request)
+	}
 	if len(c.configs) > 0 {
 		return r, c.stagesOf(ctx, j, d.request, r)
 	}
