@@ -101,16 +101,14 @@ func gateStages(p packages) []stage {
 			{Name: "e2e-1", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
 			{Name: "e2e-2", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
 		},
-		{{
-			Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
-				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
-			},
-		}},
 		{
-			{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}},
+			{Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
+				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
+			}},
+			{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}, // e2e-other waits for half of its time
 			{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}},
+			{Name: "bench", Dir: "test/bench", Tests: []string{"./..."}},
 		},
-		{{Name: "bench", Dir: "test/bench", Tests: []string{"./..."}}},
 		{makeStep("sdks")},
 		{makeStep("lint")},
 		{makeStep("checkgenerate")},
