@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
-	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/shadow"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -51,7 +50,6 @@ func (x *run) awaitShadows(gone <-chan struct{}, outcomes []*admissionv1.HookOut
 		case <-gone:
 		}
 	}
-	defer policy.BoundExpressions(outcomes)
 	i := 0
 	for o := range x.machine.Outcomes().All { // the outcomes of the answer come first, in the same order
 		if i == len(outcomes) {

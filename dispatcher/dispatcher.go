@@ -167,6 +167,9 @@ func (d *Dispatcher) Review(ctx context.Context, r *review.Request) (answer revi
 	default:
 		answer, err = d.newRun(ctx, snapshot, r, held).judge(ctx, gone)
 	}
+	if r.Expressions {
+		policy.BoundExpressions(answer.Outcomes) // each stage, and each policy in shadow, has had bounds of its own
+	}
 	if stale != "" && err == nil {
 		answer.Response.AuditAnnotations[AuditStale] = stale // never nil: each answer has AuditRevision
 	}

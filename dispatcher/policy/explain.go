@@ -104,7 +104,8 @@ func (e *Explanations) Take() []*admissionv1.Expression {
 	return all
 }
 
-// BoundExpressions leaves as many expressions and bytes in outcomes as a review has: each policy in shadow is explained within bounds of its own.
+// BoundExpressions leaves as many expressions and bytes in outcomes as a review has: its stages and each policy in shadow are explained within bounds of
+// their own.
 func BoundExpressions(outcomes []*admissionv1.HookOutcome) {
 	seen, bytes := 0, 0
 	for _, o := range outcomes {

@@ -82,7 +82,7 @@ func (p *lineIndex) syntaxProblems(t text, err error) (problems Problems) {
 		if number, what, ok := cutLine(line); ok {
 			at, line = p.inFile(p.syntaxLine(number, what)), what
 		}
-		at = min(at, t.line+len(lines)-1) // the text may end too early
+		at = max(t.line, min(at, t.line+len(lines)-1)) // the text may end too early, or a value in the message may begin as a message does
 		if tabMessage.MatchString(line) && tabIndent.MatchString(lines[at-t.line]) {
 			line += ": tabs indent nothing in YAML: use spaces"
 		}

@@ -53,6 +53,25 @@ func TestErrorsOfYAMLHaveTheirLines(t *testing.T) {
 	}
 }
 
+// TestAValueInAnErrorOfYAMLNamesNoOtherLine has values that continue the message of the parser with the beginning of another message.
+func TestAValueInAnErrorOfYAMLNamesNoOtherLine(t *testing.T) {
+	for _, line := range []string{"-5", "0", "3", "9223372036854775807", "-9223372036854775808"} {
+		text := `a: !!int "x\nline ` + line + `: tab character"` + "\n"
+		for before, at := range map[string]int{"": 1, "z: 1\n---\n": 3} {
+			all := config.ReadWritten("f.yaml", []byte(before+text))
+			problems := all[len(all)-1].Problems
+			if len(problems) != 2 {
+				t.Fatalf("%q: %v", before+text, problems)
+			}
+			for _, p := range problems {
+				if p.Line > at || p.Line < at-1 { // without a line it is where the document begins
+					t.Errorf("%q: %v, want line %d", before+text, p, at)
+				}
+			}
+		}
+	}
+}
+
 func TestAFieldThatStandsTwiceIsAProblemIfReadStrictly(t *testing.T) {
 	const text = "a: 1\n---\na: 1\nb:\n  c: 1\n  c: 2\na: 2\n"
 	if all := config.ReadWritten("f.yaml", []byte(text)); len(all[1].Problems) > 0 {

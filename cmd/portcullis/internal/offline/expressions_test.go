@@ -1,6 +1,8 @@
 package offline_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -86,5 +89,39 @@ ValidatingAdmissionPolicy/explained: validations[1] is false:
 				t.Errorf("with an explanation the answer is %s, without one %s", b, a)
 			}
 		})
+	}
+}
+
+// TestAReviewHasSoManyExpressions of all its policies together, of which one is in shadow.
+func TestAReviewHasSoManyExpressions(t *testing.T) {
+	var documents []string
+	for name, mode := range map[string]string{"decides": "enforce", "in-shadow": "shadow"} {
+		documents = append(documents, "apiVersion: portcullis.dev/v1\nkind: Policy\nmetadata: {name: "+name+"}\nspec:\n  resources: [pods]\n  mode: "+mode+
+			"\n  validations:\n"+strings.Repeat("  - {expression: object.metadata.name == 'b', message: another name}\n", 40))
+	}
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(documents, "---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects, problems, err := offline.Load(t.Context(), file)
+	if err != nil || problems.Err() != nil {
+		t.Fatal(err, problems)
+	}
+	m, problems := offline.New(objects)
+	if problems.Err() != nil {
+		t.Fatal(problems)
+	}
+	request, err := m.Request(t.Context(), &offline.Write{Object: asJSON(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := with(t, m, nil).Review(t.Context(), &admissionv1.ReviewRequest{
+		Stage: admissionv1.Stage_STAGE_ADMIT, Request: request, Explain: true, AwaitShadows: true, Expressions: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(offline.ExpressionsOf(answer.GetOutcomes())); got != policy.MaxExpressions {
+		t.Errorf("%d expressions, want %d", got, policy.MaxExpressions)
 	}
 }
