@@ -81,16 +81,17 @@ func sideBySide() []string { return []string{"-p=3", "-parallel=4"} }
 func testStages() []stage {
 	short := append([]string{"-short", "-count=1"}, ".", "./build", "./kube", "./pki", "./process") // the others leave all tests to the gate
 	return []stage{
-		{{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")}},
+		{
+			{Name: "unit", Dir: ".", Tests: append(sideBySide(), "-short", longest, "./...")},
+			{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}, // waits for servers while unit computes
+		},
 		partStage("-short"),
-		{{Name: "e2e", Dir: "test/e2e", Tests: short, EachTest: true}},
 	}
 }
 
 // gateStages are the stages that `.ci/run` runs after the circle test.
 func gateStages(p packages) []stage {
 	return []stage{
-		{{Name: "unit-pure", Dir: ".", Tests: p.pure}},
 		{{Name: "unit-race", Dir: ".", Tests: slices.Concat(sideBySide(), []string{"-race", longest}, p.concurrent)}},
 		partStage("-race"),
 		{
@@ -100,6 +101,7 @@ func gateStages(p packages) []stage {
 		{
 			{Name: "e2e-1", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=1/2"}, EachTest: true},
 			{Name: "e2e-2", Dir: "test/e2e", Tests: []string{"-count=1", "."}, Env: []string{"E2E_SHARD=2/2"}, EachTest: true},
+			{Name: "unit-pure", Dir: ".", Tests: p.pure}, // the shards wait for a quarter of their time
 		},
 		{
 			{Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
