@@ -76,7 +76,7 @@ func (r *callerRoad) rotate(t *testing.T, alternate int) {
 	}
 	r.bridge = "https://" + address
 	r.apply(" updated")
-	eventually(t, "the dispatcher sees the certificate", func() error { return logHas(r.dispatcher.LogFile(), "serial="+serialOf(t, pair)) })
+	r.logs(t, "serial="+serialOf(t, pair))
 	r.flow.await(t)
 }
 

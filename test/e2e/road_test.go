@@ -161,6 +161,12 @@ func wantError(t *testing.T, err error, code int32, parts ...string) {
 	}
 }
 
+// logs returns when the dispatcher has logged text. It logs many changes after they can be seen.
+func (r *road) logs(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "the dispatcher logs", func() error { return logHas(r.dispatcher.LogFile(), text) })
+}
+
 // logHas is an error unless the log holds text.
 func logHas(log, text string) error {
 	data, err := os.ReadFile(log)
