@@ -69,6 +69,8 @@ func (a *awaitedShadow) explain(o *admissionv1.HookOutcome) {
 		o.Shadow = string(shadow.Failed)
 	case a == nil:
 		o.Shadow = shadowUnanswered
+	case a.outcome == chain.Skipped.String(): // as it would be without shadow
+		o.Outcome, o.Reason, o.Expressions = a.outcome, a.Reason, a.Expressions
 	default:
 		o.Shadow, o.Reason, o.Instance, o.Expressions = a.outcome, a.Reason, a.Timing.Instance, a.Expressions
 		o.QueuedUs, o.WireUs, o.HostUs = uint32(a.Timing.Queued.Microseconds()), uint32(a.Timing.Wire.Microseconds()), uint32(a.Timing.Host.Microseconds())

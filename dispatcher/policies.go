@@ -116,11 +116,11 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	if explanations != nil {
 		ctx = policy.WithObserver(ctx, explanations)
 	}
-	verdict, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
+	judgement, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
 	if err != nil {
 		result = review.Fail(review.FailureHandler, "%w", err)
 	}
-	result.Verdict, result.Expressions = verdict, explanations.Take()
+	result.Verdict, result.Skip, result.Expressions = judgement.AdmissionResponse, judgement.Skip, explanations.Take()
 	return result
 }
 

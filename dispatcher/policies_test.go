@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 type testPolicy struct {
 	name   string
 	ignore bool
+	skip   string
 	say    func(ctx context.Context) (*admissionv1.AdmissionResponse, error)
 }
 
@@ -50,8 +52,9 @@ func (p testPolicy) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 	return admissionregistrationv1.Fail
 }
 
-func (p testPolicy) Judge(ctx context.Context, _ *match.Attributes, _ *conversion.ResourceKind, _ error) (*admissionv1.AdmissionResponse, error) {
-	return p.say(ctx)
+func (p testPolicy) Judge(ctx context.Context, _ *match.Attributes, _ *conversion.ResourceKind, _ error) (match.Judgement, error) {
+	v, err := p.say(ctx)
+	return match.Judgement{AdmissionResponse: v, Skip: p.skip}, err
 }
 
 func approves(context.Context) (*admissionv1.AdmissionResponse, error) {
@@ -164,6 +167,28 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAPolicyThatDoesNotApplyIsSkipped, in shadow too, as a hook that does not apply.
+func TestAPolicyThatDoesNotApplyIsSkipped(t *testing.T) {
+	for _, shadow := range []string{"", "a"} {
+		d, metrics := over(t, withPolicies(shadow, testPolicy{name: "a", skip: match.SkipBindings, say: approves}), instant{})
+		r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+		r.AwaitShadows = true
+
+		a, err := d.Review(t.Context(), r)
+
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := a.Outcomes[0]; o.GetHook() != "a" || o.GetOutcome() != "skipped" || o.GetShadow() != "" || o.GetReason() != match.SkipBindings {
+			t.Errorf("in shadow %q: %v", shadow, o)
+		}
+		d.Close(t.Context())
+		if got, want := samples(t, metrics), "skipped_total name=a reason=bindings type=validating"; !slices.Contains(got, want) {
+			t.Errorf("in shadow %q: metrics %q, want %q", shadow, got, want)
+		}
 	}
 }
 

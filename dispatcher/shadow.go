@@ -176,6 +176,10 @@ func (s *shadowCall) run(ctx context.Context) {
 	r := s.awaitResult(ctx, results)
 	s.ended = r.at
 	o := chain.EvaluateShadow(s.Hook, r.result)
+	if o.Effect == chain.Skipped {
+		s.skip(o)
+		return
+	}
 	s.record(ctx, shadowOutcome(o), o)
 }
 
@@ -250,11 +254,16 @@ func (s *shadowCall) convert(ctx context.Context, reviewContext *reviewContext) 
 // that it is not exported.
 func (s *shadowCall) skipCall(ctx context.Context, d match.Decision, err error) {
 	if err == nil {
-		s.dispatcher.observer.SkipShadow(s.Hook, d.Skip)
-		s.awaited.set(chain.Skipped.String(), chain.Outcome{Reason: d.Skip})
+		s.skip(chain.Outcome{Reason: d.Skip})
 		return
 	}
 	s.record(ctx, shadow.Failed, chain.Outcome{Call: s.Call, Reason: err.Error()})
+}
+
+// skip counts a hook that does not apply.
+func (s *shadowCall) skip(o chain.Outcome) {
+	s.dispatcher.observer.SkipShadow(s.Hook, o.Reason)
+	s.awaited.set(chain.Skipped.String(), o)
 }
 
 // record hands the outcome of the hook to the observer and to a review that waits.

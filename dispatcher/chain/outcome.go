@@ -15,7 +15,7 @@ type Effect uint8
 const (
 	// Undecided means that the review ended before the verdict of the hook counted.
 	Undecided Effect = iota
-	// Skipped means that the hook does not apply, or is not called again.
+	// Skipped means that the hook does not apply, or is not called again. A policy may have had to be judged to know.
 	Skipped
 	// Allowed means that the hook allowed the request and did not change the object.
 	Allowed
@@ -113,6 +113,8 @@ func (c *call) effect() (Effect, string) {
 		return c.resultEffect(), c.result.Failure.Error()
 	case !c.result.Verdict.GetAllowed():
 		return Denied, c.result.Verdict.GetStatus().GetMessage()
+	case c.result.Skip != "":
+		return Skipped, c.result.Skip
 	case c.patched:
 		return Patched, ""
 	}

@@ -52,8 +52,8 @@ func (m *Mutate) takeShadowTurn(h *match.Hook) {
 	m.startShadow(c, m.object, m.options.timeNow(m.now))
 }
 
-// EvaluateShadow returns the effect that a shadow hook would have had on its review: [Allowed], [Patched], [Denied], or [FailedOpen] for a failure. A
-// patch is decoded and not applied, so a patch that does not apply counts as Patched.
+// EvaluateShadow returns the effect that a shadow hook would have had on its review: [Skipped], [Allowed], [Patched], [Denied], or [FailedOpen] for a
+// failure. A patch is decoded and not applied, so a patch that does not apply counts as Patched.
 func EvaluateShadow(h *match.Hook, r review.Result) Outcome {
 	c := newCall(h, 0)
 	c.state, c.result = ended, r

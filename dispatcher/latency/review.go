@@ -83,7 +83,7 @@ type CallRecord struct {
 	Applied time.Duration
 	// Alone is the time in which the review waited for this call and no other one.
 	Alone time.Duration
-	// Outcome is the effect on the review: "allowed", "patched", "denied", or a constant.
+	// Outcome is the effect on the review: "allowed", "patched", "denied", "skipped" of a policy that does not apply, or a constant.
 	Outcome string
 	// Failure is the kind of failure, as review.FailureKind spells it; empty for calls with a verdict, and for those that were given up.
 	Failure string

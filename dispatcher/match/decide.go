@@ -22,6 +22,10 @@ const (
 	// SkipConditions: a matchCondition is false, or failed to evaluate for a hook with failurePolicy Ignore or a request that always
 	// fails open.
 	SkipConditions = "matchConditions"
+	// SkipBindings: no binding of a policy meets the request.
+	SkipBindings = "bindings"
+	// SkipParams: the bindings of a policy that meet the request have no params, and their parameterNotFoundAction is Allow.
+	SkipParams = "params"
 	// SkipCluster: the hook does not see reviews of this cluster.
 	SkipCluster = "cluster"
 	// SkipPending: no host has answered the probe of the hook yet.

@@ -32,7 +32,16 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
 	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore, beside a response
 	// with the warnings and audit annotations of that which did not fail. ctx bounds look-ups and the evaluation.
-	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error)
+	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (Judgement, error)
+}
+
+// Judgement is the result of a policy for a request.
+type Judgement struct {
+	*admissionv1.AdmissionResponse
+
+	// Skip is the reason that the policy does not apply to the request, which it then allows: [SkipBindings], [SkipParams] or [SkipConditions]. It is
+	// empty if the policy applies.
+	Skip string
 }
 
 // Question is something that a policy asks the cluster of a request.

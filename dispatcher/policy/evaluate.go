@@ -374,7 +374,6 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 // matches evaluates the matchConditions, as Match of kube-apiserver's matchconditions does: without namespaceObject.
 func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, error) {
 	if len(p.conditions) == 0 {
-		of.policyIs(Matched)
 		return true, nil
 	}
 	withoutNamespace := *in
@@ -398,9 +397,6 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 		if value == types.False {
 			return false, nil
 		}
-	}
-	if len(errs) == 0 {
-		of.policyIs(Matched)
 	}
 	return true, utilerrors.NewAggregate(errs) //nolint:wrapcheck // the words of kube-apiserver
 }

@@ -133,7 +133,7 @@ func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's mutating plugin does for one policy. Each binding that the request meets has the
 // policy change the object once more, for each of its params. A mutation that fails is left out; the changes of the others stay if failurePolicy is Ignore.
-func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
+func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (match.Judgement, error) {
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
 	ended := observe(ctx, m).judging()
@@ -147,30 +147,7 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return t.response(ctx)
 	}
-	type matched struct { // by the object as it came
-		*mutatingBinding
-		param
-	}
-	var all []matched
-	for i := range m.bindings {
-		b := &m.bindings[i]
-		var params []param
-		_, skip, unmatched := b.criteria.Match(ctx, a)
-		switch {
-		case skip != "":
-			continue
-		case unmatched != nil:
-			err = unmatched
-		default:
-			params, err = source.collect(ctx, b.paramRef)
-		}
-		if err != nil {
-			t.fail(b, fmt.Errorf("failed to configure binding: %w", err), "")
-		}
-		for _, p := range params {
-			all = append(all, matched{b, p})
-		}
-	}
+	all := t.match(ctx, &source)
 	if len(all) == 0 {
 		return t.response(ctx)
 	}
@@ -181,7 +158,7 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 	if m.readsNamespace {
 		refused, err := t.in.lookUpNamespace(ctx, a)
 		if refused != nil {
-			return refused, nil
+			return match.Judgement{AdmissionResponse: refused}, nil
 		}
 		if err != nil {
 			t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
@@ -191,10 +168,41 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 	invocations := invocationsOf(ctx, m)
 	for _, one := range all {
 		if refused := t.invoke(ctx, one.mutatingBinding, one.param, invocations); refused != nil {
-			return refused, nil
+			return match.Judgement{AdmissionResponse: refused}, nil
 		}
 	}
 	return t.response(ctx)
+}
+
+// matched is a binding that a request meets, and a param of the binding.
+type matched struct {
+	*mutatingBinding
+
+	param
+}
+
+// match returns the bindings that the object meets as it came.
+func (t *mutating) match(ctx context.Context, source *paramSource) (all []matched) {
+	for i := range t.bindings {
+		b := &t.bindings[i]
+		_, skip, unmatched := b.criteria.Match(ctx, t.attributes)
+		if skip != "" {
+			continue
+		}
+		if unmatched != nil {
+			t.fail(b, fmt.Errorf("failed to configure binding: %w", unmatched), "")
+			continue
+		}
+		t.reach = max(t.reach, bound)
+		params, err := source.collect(ctx, b.paramRef)
+		if err != nil {
+			t.fail(b, fmt.Errorf("failed to configure binding: %w", err), "")
+		}
+		for _, p := range params {
+			all = append(all, matched{b, p})
+		}
+	}
+	return all
 }
 
 // mutating is a policy that changes the object of one request.
@@ -210,6 +218,7 @@ type mutating struct {
 	booked     func() // gives back the memory of the object in in; nil if it is not the policy's own
 	patches    [][]byte
 	failures   []mutationFailure
+	reach      reach
 }
 
 // mutationFailure is a failure of the policy for a binding.
@@ -239,6 +248,7 @@ func (t *mutating) release() {
 
 // fail records a failure for a binding, or for all of them.
 func (t *mutating) fail(b *mutatingBinding, err error, reason metav1.StatusReason) {
+	t.reach = decided
 	message := fmt.Sprintf("policy %q denied request: %s", t.policy.Name, err)
 	switch {
 	case t.short:
@@ -261,7 +271,11 @@ func (t *mutating) invoke(ctx context.Context, b *mutatingBinding, p param, invo
 	case err != nil:
 		t.fail(b, err, metav1.StatusReasonInvalid)
 		return nil
-	case !matches, !invocations.begin(b, p):
+	case !matches:
+		t.reach = max(t.reach, excluded)
+		return nil
+	}
+	if t.reach = decided; !invocations.begin(b, p) {
 		return nil
 	}
 	for i := range t.mutations {
@@ -380,23 +394,23 @@ func (t *mutating) applied(value any) ([]byte, error) {
 }
 
 // response is the verdict. Failures refuse the request unless failurePolicy ignores them.
-func (t *mutating) response(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+func (t *mutating) response(ctx context.Context) (v match.Judgement, err error) {
+	v = match.Judgement{AdmissionResponse: &admissionv1.AdmissionResponse{Allowed: true}, Skip: t.reach.skip()}
 	if len(t.failures) > 0 && !t.attributes.FailsOpen() && t.FailurePolicy() != admissionregistrationv1.Ignore {
-		return &admissionv1.AdmissionResponse{Status: t.status(ctx)}, nil
+		v.Allowed, v.Status = false, t.status(ctx)
+		return v, nil
 	}
-	v := &admissionv1.AdmissionResponse{Allowed: true}
 	switch len(t.patches) {
 	case 0:
 		if len(t.failures) > 0 {
-			return nil, errors.New(t.failures[0].message)
+			return match.Judgement{}, errors.New(t.failures[0].message)
 		}
 		return v, nil
 	case 1:
 		v.Patch = t.patches[0]
 	default:
-		var err error
 		if v.Patch, err = t.codec.Diff(t.original, t.object); err != nil {
-			return nil, fmt.Errorf("its changes cannot be expressed as one patch: %w", err)
+			return match.Judgement{}, fmt.Errorf("its changes cannot be expressed as one patch: %w", err)
 		}
 	}
 	if len(v.GetPatch()) > 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // mutated has a Pod without a name judged by a policy of JSON patches.
-func mutated(t *testing.T, expressions ...string) *admissionv1.AdmissionResponse {
+func mutated(t *testing.T, expressions ...string) match.Judgement {
 	t.Helper()
 	var mutations []admissionregistrationv1.Mutation
 	for _, text := range expressions {
@@ -26,7 +26,7 @@ func mutated(t *testing.T, expressions ...string) *admissionv1.AdmissionResponse
 	return mutatedObject(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"a-"}}`, mutations...)
 }
 
-func mutatedObject(t *testing.T, object string, mutations ...admissionregistrationv1.Mutation) *admissionv1.AdmissionResponse {
+func mutatedObject(t *testing.T, object string, mutations ...admissionregistrationv1.Mutation) match.Judgement {
 	t.Helper()
 	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{}

@@ -42,8 +42,6 @@ type Event uint8
 const (
 	// Begun: the policy begins to judge a request. A policy that was interrupted, or is reinvoked, begins anew.
 	Begun Event = iota
-	// Matched: the request meets the matchConditions, and the other expressions are evaluated, once for each param.
-	Matched
 	// True and False are values of a matchCondition or a validation.
 	True
 	False

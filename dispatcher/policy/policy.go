@@ -48,6 +48,21 @@ type compiled struct {
 	readsNamespace bool // an expression may name namespaceObject
 }
 
+// reach is how far a request comes in a policy: the furthest of all bindings and params.
+type reach uint8
+
+const (
+	unbound  reach = iota // no binding meets it
+	bound                 // a binding meets it, and has no param
+	excluded              // a binding has a param, with which the matchConditions exclude it
+	decided               // it meets the matchConditions, or something failed
+)
+
+// skip is why the policy does not apply to the request: a Skip constant of package match; empty if it applies.
+func (r reach) skip() string {
+	return [...]string{match.SkipBindings, match.SkipParams, match.SkipConditions, ""}[r]
+}
+
 // variable is a variable of a policy.
 type variable struct {
 	cel.CompilationResult

@@ -126,7 +126,7 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for each param, and
 // once for all bindings without params: they differ in their actions alone.
-func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (*admissionv1.AdmissionResponse, error) {
+func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (match.Judgement, error) {
 	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	ended := observe(ctx, v).judging()
 	defer ended()
@@ -149,6 +149,7 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 		case skip != "":
 			continue
 		}
+		r.reach = max(r.reach, bound)
 		params, err := source.collect(ctx, b.paramRef)
 		if err != nil {
 			r.misconfigured("binding", b, err)
@@ -160,7 +161,7 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 				continue
 			}
 			if refused, err := v.namespaceFor(ctx, in, a); refused != nil {
-				return refused, nil
+				return match.Judgement{AdmissionResponse: refused}, nil
 			} else if err != nil {
 				r.misconfigured("policy", nil, err)
 				return r.response(ctx, a)
@@ -193,6 +194,15 @@ type decision struct {
 type decisions struct {
 	validations []decision
 	annotations []annotation
+	excluded    bool // by the matchConditions
+}
+
+// reach is how far the request comes with the param.
+func (d *decisions) reach() reach {
+	if d.excluded {
+		return excluded
+	}
+	return decided
 }
 
 // annotation is a value of an audit annotation, or why it has none.
@@ -217,7 +227,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	if matches, err := v.matches(ctx, in, of); err != nil {
 		return failed(err)
 	} else if !matches {
-		return &decisions{}
+		return &decisions{excluded: true}
 	}
 	a, err := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
 	if err != nil {

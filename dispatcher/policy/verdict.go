@@ -48,6 +48,7 @@ type verdict struct {
 	short    bool                 // messages name the Policy that the policy and its binding stand for
 	ignores  bool                 // failures do not refuse the request
 	judged   map[param]*decisions // by param; nil is the key without one
+	reach    reach
 	denials  []denial
 	failure  error // the first that was ignored
 	warnings []string
@@ -64,6 +65,7 @@ type denial struct {
 
 // misconfigured counts a failure before any expression could be evaluated. It is no matter of validationActions.
 func (r *verdict) misconfigured(document string, b *binding, err error) {
+	r.reach = decided
 	err = fmt.Errorf("failed to configure %s: %w", document, err)
 	if r.ignores {
 		r.failure = cmp.Or(r.failure, err)
@@ -86,6 +88,7 @@ func (r *verdict) deny(b *binding, message string, reason metav1.StatusReason) {
 
 // count counts the decisions for a binding.
 func (r *verdict) count(b *binding, all *decisions) {
+	r.reach = max(r.reach, all.reach())
 	for i := range all.validations {
 		switch d := &all.validations[i]; {
 		case d.failed && r.ignores:
@@ -137,13 +140,13 @@ func (r *verdict) publish(key, value string) {
 }
 
 // response is the verdict. An ignored failure is one only if nothing denies.
-func (r *verdict) response(ctx context.Context, a *match.Attributes) (*admissionv1.AdmissionResponse, error) {
+func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judgement, error) {
 	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
 	if !v.GetAllowed() {
 		v.Status = r.status(ctx, a)
-		return v, nil
+		return match.Judgement{AdmissionResponse: v}, nil
 	}
-	return v, r.failure
+	return match.Judgement{AdmissionResponse: v, Skip: r.reach.skip()}, r.failure
 }
 
 func (r *verdict) annotations() map[string]string {

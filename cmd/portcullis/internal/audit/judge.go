@@ -66,7 +66,7 @@ var _ Judge = Offline{}
 
 // Judge implements [Judge].
 func (o Offline) Judge(ctx context.Context, r *admissionv1.AdmissionRequest) ([]Verdict, error) {
-	seen := observer{states: map[string]*state{}}
+	seen := observer{isFalse: map[string]bool{}}
 	answer, err := o.Judges.Judge(policy.WithObserver(ctx, &seen), &review.Request{
 		Stage: admissionv1.Stage_STAGE_ADMIT, Admission: r, Explain: true, AwaitShadows: true,
 	})
@@ -76,13 +76,10 @@ func (o Offline) Judge(ctx context.Context, r *admissionv1.AdmissionRequest) ([]
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	verdicts := VerdictsOf(answer.Outcomes)
-	kept := verdicts[:0]
-	for _, v := range verdicts {
-		if v, about := seen.corrected(v, answer.Response.GetWarnings()); about {
-			kept = append(kept, v)
-		}
+	for i, v := range verdicts {
+		verdicts[i] = seen.corrected(v, answer.Response.GetWarnings())
 	}
-	return kept, nil
+	return verdicts, nil
 }
 
 // VerdictsOf are the verdicts of the hooks that were asked, one for each: of a hook that was asked twice, the worse.
@@ -136,13 +133,10 @@ func (r Result) worse(than Result) bool {
 	return slices.Index(results(), r) > slices.Index(results(), than)
 }
 
-// state is the part of the evaluation of a policy that is not in its outcome.
-type state struct{ matched, isFalse, failed bool }
-
 // observer follows the evaluation of the policies of one review. Policies in shadow are evaluated in goroutines of their own.
 type observer struct {
-	mu     sync.Mutex
-	states map[string]*state // by policy
+	mu      sync.Mutex
+	isFalse map[string]bool // a rule of the policy is false
 }
 
 var _ policy.Observer = (*observer)(nil)
@@ -151,35 +145,24 @@ var _ policy.Observer = (*observer)(nil)
 func (o *observer) Observe(of policy.Observation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.states[of.Policy.ID()]
-	if s == nil {
-		s = &state{}
-		o.states[of.Policy.ID()] = s
-	}
+	id := of.Policy.ID()
 	switch of.Event {
 	case policy.Begun:
-		s.isFalse, s.failed = false, false
-	case policy.Matched:
-		s.matched = true
+		delete(o.isFalse, id)
 	case policy.False:
-		s.isFalse = s.isFalse || !strings.HasPrefix(of.Field, ".matchConditions")
-	case policy.Failed:
-		s.failed = true
-	case policy.True, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
+		o.isFalse[id] = o.isFalse[id] || !strings.HasPrefix(of.Field, ".matchConditions")
+	case policy.True, policy.Failed, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
 	}
 }
 
-// corrected is a verdict with that which the observer knows: a policy whose expressions fail denies by its failurePolicy, and no rule of it is false; a policy
-// may be about an object by its rules, and not by its conditions; and a rule that is false may only warn. about is false for a policy that is not about the
-// object.
-func (o *observer) corrected(v Verdict, warnings []string) (_ Verdict, about bool) {
-	s := o.states[v.Policy]
+// corrected is a verdict with the effects that the observer knows: a policy whose expressions fail denies by its failurePolicy, and no rule of it is false;
+// and a rule that is false may only warn.
+func (o *observer) corrected(v Verdict, warnings []string) Verdict {
+	isFalse := o.isFalse[v.Policy]
 	switch {
-	case s == nil:
-		return v, v.Result != Passed
-	case (v.Result == Denied || v.Result == Shadow) && !s.isFalse:
+	case (v.Result == Denied || v.Result == Shadow) && !isFalse:
 		v.Result = Failed
-	case v.Result == Passed && s.isFalse:
+	case v.Result == Passed && isFalse:
 		v.Result = Warned
 		_, name, _ := strings.Cut(v.Policy, "/")
 		for _, w := range warnings {
@@ -188,8 +171,6 @@ func (o *observer) corrected(v Verdict, warnings []string) (_ Verdict, about boo
 				break
 			}
 		}
-	case v.Result == Passed && !s.matched:
-		return v, false
 	}
-	return v, true
+	return v
 }

@@ -237,17 +237,14 @@ const reviewVersion = "admission.k8s.io/v1"
 func (o *outcome) verdict() Verdict {
 	var matched, isFalse, failed bool
 	for _, s := range o.seen.states {
-		matched, isFalse, failed = matched || s.matched, isFalse || s.isFalse, failed || s.failed
+		isFalse, failed = isFalse || s.isFalse, failed || s.failed
 	}
 	for _, h := range o.answer.Outcomes {
-		if strings.Contains(h.GetConfiguration(), "/") { // a policy, by its kind and name
-			continue
-		}
 		switch h.GetOutcome() {
 		case "allowed", "patched":
 			matched = true
 		case "denied":
-			isFalse = true
+			isFalse = isFalse || !strings.Contains(h.GetConfiguration(), "/") // a policy, by its kind and name, denies if it fails too
 		case "failed", "failed-open":
 			failed = true
 		}
@@ -297,9 +294,7 @@ func (o *outcome) describe(v Verdict) string {
 	case Denied, Failed:
 		reason = o.message()
 	case Unmatched:
-		if reason = o.reasons("skipped"); reason == "" {
-			reason = "a condition or an exclusion is not met"
-		}
+		reason = o.reasons("skipped")
 	case Allowed:
 	}
 	if reason == "" {
@@ -308,8 +303,8 @@ func (o *outcome) describe(v Verdict) string {
 	return fmt.Sprintf("%s (%s)", v, reason)
 }
 
-// state is the part of the evaluation of a policy that a verdict follows from.
-type state struct{ matched, isFalse, failed bool }
+// state is the part of the evaluation of a policy that is not in its outcome.
+type state struct{ isFalse, failed bool }
 
 // observer follows the evaluation of the policies of one review.
 type observer struct {
@@ -332,8 +327,6 @@ func (o *observer) Observe(of policy.Observation) {
 	switch of.Event {
 	case policy.Begun:
 		s.isFalse, s.failed = false, false
-	case policy.Matched:
-		s.matched = true
 	case policy.False:
 		s.isFalse = s.isFalse || !isCondition
 	case policy.Failed:

@@ -124,6 +124,35 @@ func TestFilesJudge(t *testing.T) {
 	}
 }
 
+// TestAPolicyWithoutABindingForTheRequestDoesNotMatch: its rules cover the Pod, and the selector of its binding does not.
+func TestAPolicyWithoutABindingForTheRequestDoesNotMatch(t *testing.T) {
+	config := clitest.Write(t, "policies.yaml", `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: never}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "false"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: never}
+spec: {policyName: never, validationActions: [Deny], matchResources: {objectSelector: {matchLabels: {team: other}}}}
+`)
+	for flag, want := range map[string][]string{
+		"-o=github": {"1 reviewed: 1 allowed, 0 denied, 0 failed, 0 warnings; 1 matched no policy or hook"},
+		"--explain": {"never ValidatingAdmissionPolicy/never 0 skipped - -", " - bindings\n"},
+	} {
+		pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
+		r := clitest.Execute(t, NewCommand(), strings.NewReader(pod), "-f", "-", "--config", config, flag)
+		out := regexp.MustCompile(" +").ReplaceAllString(r.Out+r.Notes, " ")
+		for _, part := range want {
+			if r.Code != 0 || !strings.Contains(out, part) {
+				t.Errorf("%s: exit code %d, no %q in:\n%s", flag, r.Code, part, out)
+			}
+		}
+	}
+}
+
 // TestAMistakenKindIsAWarning: no policy is about it. A custom resource may have any kind.
 func TestAMistakenKindIsAWarning(t *testing.T) {
 	const documents = "apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: web}\n---\napiVersion: apps.example.com/v1\nkind: Deploymnt\nmetadata: {name: web}\n"
