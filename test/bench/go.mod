@@ -7,6 +7,7 @@ require github.com/portcullis-mesh/portcullis v0.0.0-00010101000000-000000000000
 require (
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
+	github.com/google/pprof v0.0.0-20260115054156-294ebfa9ad83
 	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
 	github.com/portcullis-mesh/portcullis/internal/wire v0.0.0

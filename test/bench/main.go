@@ -4,6 +4,7 @@
 //	bench [-short] [-run REGEX] [-rounds 5] [-out ../../docs] measure, and write benchmarks.md, .svg and .json
 //	bench tables benchmarks.json                              print all figures of a run
 //	bench compare before.json after.json                      changes from one run to another
+//	bench budget [-run REGEX] [-duration 4s]                  where the time and the allocations of a review go
 //
 // A run starts itself for the parts that need a process of their own, as `bench crowd` and `bench hosts`.
 package main
@@ -47,6 +48,8 @@ func bench(ctx context.Context, args []string, out, errs io.Writer) error {
 		return tables(args[1:], out)
 	case "compare":
 		return compare(args[1:], out)
+	case "budget":
+		return makeBudget(ctx, args[1:], out, errs)
 	case "crowd":
 		return measureCrowd(ctx, args[1:], out, errs)
 	case "hosts":

@@ -47,6 +47,12 @@ type Sample struct {
 	AllocBytes float64 `json:"allocBytes"`
 	// CPU is the time of processors for a review, system and user, in microseconds.
 	CPU float64 `json:"cpu"`
+	// Reads and Writes are system calls for a review, of sockets and files; 0 where the kernel does not count them.
+	Reads  float64 `json:"reads,omitempty"`
+	Writes float64 `json:"writes,omitempty"`
+	// Waits is how often a thread slept for a review, until another thread or the kernel woke it. Runs is how often a goroutine did.
+	Waits float64 `json:"waits,omitempty"`
+	Runs  float64 `json:"runs,omitempty"`
 	// ProcessCPU is the processor time of the host's or the webhook's process alone, if it is another one. The runner of the
 	// load fills it.
 	ProcessCPU float64 `json:"processCPU,omitempty"`
@@ -94,6 +100,7 @@ func newSample(how Load, cost usage, all []time.Duration) (Sample, error) {
 		Reviews: len(all), Rate: how.Rate, Callers: how.Callers, Throughput: n / cost.wall.Seconds(),
 		P50: micros(percentile(all, 50)), P99: micros(percentile(all, 99)),
 		Allocs: float64(cost.allocs) / n, AllocBytes: float64(cost.bytes) / n, CPU: micros(cost.cpu) / n,
+		Reads: float64(cost.reads) / n, Writes: float64(cost.writes) / n, Waits: float64(cost.waits) / n, Runs: float64(cost.runs) / n,
 	}, nil
 }
 

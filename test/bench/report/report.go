@@ -59,8 +59,9 @@ const (
 	Tenth Load = "tenth"
 	// Alone is one caller, who sends the next review when the last is answered.
 	Alone Load = "alone"
-	// Steady is an open load of a rate that is far from full, the same for everybody.
+	// Steady is an open load of a rate that is far from full, the same for everybody. Slow is one of the rate that most clusters have.
 	Steady Load = "steady"
+	Slow   Load = "200 a second"
 )
 
 // InFlight is a closed load with as many reviews under way all the time.
@@ -79,7 +80,7 @@ func (l Load) Callers() int {
 func InFlights() []Load { return []Load{InFlight(1), InFlight(8), InFlight(64)} }
 
 // Loads are all, in the order in which they are measured: a tenth is known when the full load is.
-func Loads() []Load { return append([]Load{Full, Tenth, Alone, Steady}, InFlights()...) }
+func Loads() []Load { return append([]Load{Full, Tenth, Alone, Steady, Slow}, InFlights()...) }
 
 // Cell is one measured combination. It is comparable.
 type Cell struct {

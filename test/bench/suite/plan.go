@@ -129,6 +129,23 @@ func protocols() Group {
 	return append(g, cells(slow, report.Full, both...)...)
 }
 
+// Budget are the roads of which a budget is made, at full load and at few reviews a second.
+func Budget() []Group {
+	var g Group
+	for _, x := range []spread{{1, 1}, {8, 8}, {8, 1}, {32, 32}, {32, 1}} {
+		s := scenario.Scenario{Stage: scenario.Validate, Hooks: x.hooks, Hosts: x.hosts, Bytes: scenario.Small}
+		g = append(g, cells(s, report.Full, report.Dispatcher, report.Bridge, report.BridgeHTTP2)...)
+	}
+	g = append(g, cells(scenario.Patching(8), report.Full, report.Dispatcher, report.Bridge)...)
+	for _, c := range g[:len(g):len(g)] {
+		if c.Hooks == c.Hosts && c.Hooks <= 8 {
+			c.Load = report.Slow
+			g = append(g, c)
+		}
+	}
+	return []Group{g}
+}
+
 // speculation are hooks that take their time, one caller at a time.
 func speculation() Group {
 	g := cells(scenario.Taking(1, false), report.Alone, report.Native, report.Dispatcher)
@@ -173,8 +190,12 @@ const (
 	partOfFull = 10
 	// steadyRate is the rate of the load Steady, in reviews a second.
 	steadyRate = 1_000
+	// slowRate is the rate of the load Slow, in reviews a second.
+	slowRate = 200
 	// slowly is how much longer the loads take that are neither full nor a part of it: they have fewer reviews a second.
 	slowly = 3
+	// slowest is the same for Slow, which leaves the processors idle nearly always: a profile of it has few samples.
+	slowest = 8
 	// warmCallers send reviews before such a load, each one for every warmEach of the duration.
 	warmCallers, warmEach = 16, 25 * time.Millisecond
 	// languageCallers send reviews to a program of a language, which compiles itself meanwhile, until it has worked for timesToWarm times the

@@ -161,6 +161,8 @@ func (g *group) load(ctx context.Context, c report.Cell) (measure.Load, error) {
 		return measure.Load{Callers: 1, Duration: slowly * duration, Least: 1}, g.warm(ctx, c)
 	case report.Steady:
 		return measure.Load{Rate: steadyRate, Duration: slowly * duration, Least: g.options.Least}, g.warm(ctx, c)
+	case report.Slow:
+		return measure.Load{Rate: slowRate, Duration: slowest * duration, Least: g.options.Least}, g.warm(ctx, c)
 	}
 	if n := c.Load.Callers(); n > 0 {
 		return measure.Load{Callers: min(n, g.options.Callers), Duration: duration, Least: 1}, g.compile(ctx, c)
