@@ -74,7 +74,7 @@ func (e *Explanations) Observe(o Observation) {
 		outcome = "false"
 	case Failed:
 		outcome = "failed"
-	case Begun, True, Changed, Unchanged, Ended:
+	case Begun, Bound, Unbound, True, Changed, Unchanged, Ended:
 	}
 	if outcome == "" || o.Expression == "" || e.seen == MaxExpressions {
 		return

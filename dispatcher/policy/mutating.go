@@ -136,7 +136,8 @@ func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (match.Judgement, error) {
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
-	ended := observe(ctx, m).judging()
+	of := observe(ctx, m)
+	ended := of.judging()
 	defer ended()
 	if unmatched != nil {
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
@@ -147,7 +148,7 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return t.response(ctx)
 	}
-	all := t.match(ctx, &source)
+	all := t.match(ctx, &source, of)
 	if len(all) == 0 {
 		return t.response(ctx)
 	}
@@ -182,17 +183,19 @@ type matched struct {
 }
 
 // match returns the bindings that the object meets as it came.
-func (t *mutating) match(ctx context.Context, source *paramSource) (all []matched) {
+func (t *mutating) match(ctx context.Context, source *paramSource, of observed) (all []matched) {
 	for i := range t.bindings {
 		b := &t.bindings[i]
 		_, skip, unmatched := b.criteria.Match(ctx, t.attributes)
 		if skip != "" {
+			of.binding(Unbound, b.name)
 			continue
 		}
 		if unmatched != nil {
 			t.fail(b, fmt.Errorf("failed to configure binding: %w", unmatched), "")
 			continue
 		}
+		of.binding(Bound, b.name)
 		t.reach = max(t.reach, bound)
 		params, err := source.collect(ctx, b.paramRef)
 		if err != nil {

@@ -24,6 +24,8 @@ type Observation struct {
 	Policy match.Policy
 	// Field is the expression below the spec of the policy of Kubernetes, such as .validations[0]; empty for the policy as a whole.
 	Field string
+	// Binding is the name of a binding; empty unless Event is Bound or Unbound.
+	Binding string
 	// Event is the event.
 	Event Event
 	// Expression is the text of a matchCondition or a validation.
@@ -42,6 +44,9 @@ type Event uint8
 const (
 	// Begun: the policy begins to judge a request. A policy that was interrupted, or is reinvoked, begins anew.
 	Begun Event = iota
+	// Bound and Unbound: the request meets the matchResources of a binding, or does not.
+	Bound
+	Unbound
 	// True and False are values of a matchCondition or a validation.
 	True
 	False
@@ -86,6 +91,13 @@ func (o observed) policyIs(e Event) {
 func (o observed) judging() func() {
 	o.policyIs(Begun)
 	return func() { o.policyIs(Ended) }
+}
+
+// binding tells whether a request meets a binding.
+func (o observed) binding(e Event, name string) {
+	if o.observer != nil {
+		o.observer.Observe(Observation{Policy: o.policy, Event: e, Binding: name})
+	}
 }
 
 // is tells of an event of an expression.

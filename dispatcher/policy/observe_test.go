@@ -62,19 +62,19 @@ func TestAnObserverIsToldOfEachValue(t *testing.T) {
 		want   []string
 	}{
 		"validations": {validating(condition("true")), []string{
-			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 1",
-			"ValidatingAdmissionPolicy/p.validations[0] 1", "ValidatingAdmissionPolicy/p.validations[1] 2", "ValidatingAdmissionPolicy/p.validations[2] 3",
-			"ValidatingAdmissionPolicy/p 7",
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p 1", "ValidatingAdmissionPolicy/p.matchConditions[0] 3",
+			"ValidatingAdmissionPolicy/p.validations[0] 3", "ValidatingAdmissionPolicy/p.validations[1] 4", "ValidatingAdmissionPolicy/p.validations[2] 5",
+			"ValidatingAdmissionPolicy/p 9",
 		}},
 		"a condition that is false": {validating(condition("false")), []string{
-			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 2", "ValidatingAdmissionPolicy/p 7",
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p 1", "ValidatingAdmissionPolicy/p.matchConditions[0] 4", "ValidatingAdmissionPolicy/p 9",
 		}},
 		"a condition that fails": {validating(condition("object.nothing")), []string{
-			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p.matchConditions[0] 3", "ValidatingAdmissionPolicy/p 7",
+			"ValidatingAdmissionPolicy/p 0", "ValidatingAdmissionPolicy/p 1", "ValidatingAdmissionPolicy/p.matchConditions[0] 5", "ValidatingAdmissionPolicy/p 9",
 		}},
 		"mutations": {l.compile.CompileMutating(mutating).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{{}}), []string{
-			"MutatingAdmissionPolicy/m 0", "MutatingAdmissionPolicy/m.mutations[0] 4",
-			"MutatingAdmissionPolicy/m.mutations[1] 5", "MutatingAdmissionPolicy/m.mutations[2] 3", "MutatingAdmissionPolicy/m 7",
+			"MutatingAdmissionPolicy/m 0", "MutatingAdmissionPolicy/m 1", "MutatingAdmissionPolicy/m.mutations[0] 6",
+			"MutatingAdmissionPolicy/m.mutations[1] 7", "MutatingAdmissionPolicy/m.mutations[2] 5", "MutatingAdmissionPolicy/m 9",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

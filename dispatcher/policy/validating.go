@@ -128,7 +128,8 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (match.Judgement, error) {
 	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
-	ended := observe(ctx, v).judging()
+	of := observe(ctx, v)
+	ended := of.judging()
 	defer ended()
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
@@ -147,8 +148,10 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 			r.misconfigured("binding", b, err)
 			continue
 		case skip != "":
+			of.binding(Unbound, b.Name)
 			continue
 		}
+		of.binding(Bound, b.Name)
 		r.reach = max(r.reach, bound)
 		params, err := source.collect(ctx, b.paramRef)
 		if err != nil {

@@ -151,7 +151,7 @@ func (o *observer) Observe(of policy.Observation) {
 		delete(o.isFalse, id)
 	case policy.False:
 		o.isFalse[id] = o.isFalse[id] || !strings.HasPrefix(of.Field, ".matchConditions")
-	case policy.True, policy.Failed, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
+	case policy.Bound, policy.Unbound, policy.True, policy.Failed, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
 	}
 }
 

@@ -148,7 +148,7 @@ func (m *meter) Observe(of policy.Observation) {
 		one.Budget = max(one.Budget, float64(of.Total)/float64(of.Budget))
 	case policy.Ended:
 		m.took[id] = time.Since(m.begun)
-	case policy.True, policy.False, policy.Failed, policy.Changed, policy.Unchanged:
+	case policy.Bound, policy.Unbound, policy.True, policy.False, policy.Failed, policy.Changed, policy.Unchanged:
 	}
 }
 

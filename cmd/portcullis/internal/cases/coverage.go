@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
@@ -49,8 +50,8 @@ func (g Gap) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s %s", g.File, g.Line, g.Policy, g.Field, g.Missing)
 }
 
-// Coverage is the part of the rules that cases cover. A validation counts twice: it has to be true, and false. A condition has to be false, and a mutation
-// to change an object.
+// Coverage is the part of the rules that cases cover. A validation counts twice: it has to be true, and false. A condition has to be false, a selector of a
+// policy to leave a request out, and a mutation to change an object. A binding that is for some requests alone has to meet one, and to leave one out.
 type Coverage struct {
 	// Points and Covered are numbers of events.
 	Points  int `json:"points"`
@@ -117,13 +118,51 @@ func pointsOf(o *config.Object) (all []target) {
 		mutations(len(o.Short.Spec.Mutations))
 		all = append(all, exclusions(o)...)
 	case o.Policy != nil:
+		all = selections(o.Policy.Spec.MatchConstraints)
 		conditions(len(o.Policy.Spec.MatchConditions))
 		validations(len(o.Policy.Spec.Validations))
 	case o.MutatingPolicy != nil:
+		all = selections(o.MutatingPolicy.Spec.MatchConstraints)
 		conditions(len(o.MutatingPolicy.Spec.MatchConditions))
 		mutations(len(o.MutatingPolicy.Spec.Mutations))
+	case o.Binding != nil:
+		all = boundRequests(o.Binding.Spec.MatchResources)
+	case o.MutatingBinding != nil:
+		all = boundRequests(o.MutatingBinding.Spec.MatchResources)
 	}
 	return all
+}
+
+// selections are the points of the requests that a policy leaves out although its rules cover them.
+func selections(m *admissionregistrationv1.MatchResources) (all []target) {
+	if m == nil {
+		return nil
+	}
+	for _, s := range []struct {
+		selector *metav1.LabelSelector
+		skip     string
+	}{{m.NamespaceSelector, match.SkipNamespaceSelector}, {m.ObjectSelector, match.SkipObjectSelector}} {
+		if !selectsAll(s.selector) {
+			all = append(all, target{s.skip, "spec.matchConstraints." + s.skip, policy.False})
+		}
+	}
+	if len(m.ExcludeResourceRules) > 0 {
+		all = append(all, target{match.SkipExcluded, "spec.matchConstraints." + match.SkipExcluded, policy.False})
+	}
+	return all
+}
+
+// boundRequests are the points of the matchResources of a binding; none if it is for all requests.
+func boundRequests(m *admissionregistrationv1.MatchResources) []target {
+	if m == nil || len(m.ResourceRules)+len(m.ExcludeResourceRules) == 0 && selectsAll(m.NamespaceSelector) && selectsAll(m.ObjectSelector) {
+		return nil
+	}
+	const field = "spec.matchResources"
+	return []target{{field, field, policy.Bound}, {field, field, policy.Unbound}}
+}
+
+func selectsAll(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
 // exclusions are the points of the requests that a Policy excludes. Users and groups are conditions of its expansion, which has others of its own.
@@ -163,7 +202,11 @@ func excludedUsers(o *config.Object) (all []target) {
 
 // observe counts an event.
 func (c *coverage) observe(p *policies, id string, of policy.Observation) {
-	if of.Field == "" {
+	switch {
+	case of.Binding != "":
+		kind, _, _ := strings.Cut(id, "/")
+		id, of.Field = kind+"Binding/"+of.Binding, "spec.matchResources"
+	case of.Field == "":
 		return
 	}
 	for i := range p.objects {
@@ -179,7 +222,7 @@ func (c *coverage) observe(p *policies, id string, of policy.Observation) {
 func (c *coverage) skipped(p *policies, outcomes []*admissionv1.HookOutcome) {
 	for _, o := range outcomes {
 		switch reason := o.GetReason(); reason {
-		case match.SkipNamespaceSelector, match.SkipObjectSelector:
+		case match.SkipNamespaceSelector, match.SkipObjectSelector, match.SkipExcluded:
 			c.observe(p, o.GetConfiguration(), policy.Observation{Field: reason, Event: policy.False})
 		}
 	}
@@ -193,8 +236,11 @@ func (r *Runner) Coverage() *Coverage {
 			c.Covered++
 			continue
 		}
-		missing := map[policy.Event]string{policy.True: "was never true", policy.False: "was never false", policy.Changed: "never changed an object"}[p.event]
-		if strings.Contains(p.field, "matchConditions") || strings.Contains(p.field, "exclude") {
+		missing := map[policy.Event]string{
+			policy.True: "was never true", policy.False: "was never false", policy.Changed: "never changed an object",
+			policy.Bound: "never met a request", policy.Unbound: "met every request",
+		}[p.event]
+		if p.event == policy.False && !strings.Contains(p.field, "validations") {
 			missing = "never excluded a request"
 		}
 		c.Gaps = append(c.Gaps, Gap{p.object.File, p.object.LineOf(p.field), p.object.Key.String(), p.field, missing})

@@ -331,7 +331,7 @@ func (o *observer) Observe(of policy.Observation) {
 		s.isFalse = s.isFalse || !isCondition
 	case policy.Failed:
 		s.failed = true
-	case policy.True, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
+	case policy.Bound, policy.Unbound, policy.True, policy.Changed, policy.Unchanged, policy.Spent, policy.Ended:
 	}
 	o.coverage.observe(o.policies, id, of)
 }

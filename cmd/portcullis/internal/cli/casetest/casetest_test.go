@@ -99,6 +99,61 @@ func TestTooLittleCoverageFails(t *testing.T) {
 	test(t, "testdata/failing", "--coverage-min", "-1").Fails(t, "write a number of percent, as in 10%")
 }
 
+// TestSelectorsCountForCoverage: selectors of a policy have to leave a request out, and a binding has to meet a request and to leave one out.
+func TestSelectorsCountForCoverage(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "policies.yaml", `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: few}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]
+    excludeResourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments], resourceNames: [old]}]
+    objectSelector: {matchExpressions: [{key: big, operator: DoesNotExist}]}
+  validations: [{expression: object.spec.replicas <= 5}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: everywhere}
+spec: {policyName: few, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: production}
+spec:
+  policyName: few
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {env: prod}}}
+`)
+	const cases = `defaults:
+  object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, selector: {}, template: {}}}
+cases:
+- {name: Few, verdict: allowed}
+- {name: Many, with: {spec.replicas: 6}, verdict: denied}
+`
+	inProduction := strings.Replace(cases, "cases:", "  namespaceLabels: {env: prod}\ncases:", 1)
+	for cases, want := range map[string][]string{
+		cases: {
+			":5: ValidatingAdmissionPolicy/few: spec.matchConstraints.excludeResourceRules never excluded a request\n",
+			":5: ValidatingAdmissionPolicy/few: spec.matchConstraints.objectSelector never excluded a request\n",
+			":22: ValidatingAdmissionPolicyBinding/production: spec.matchResources never met a request\n", "coverage: 50.0 %, 3 of 6 outcomes of rules\n",
+		},
+		inProduction: {":22: ValidatingAdmissionPolicyBinding/production: spec.matchResources met every request\n", "coverage: 50.0 %, 3 of 6 outcomes of rules\n"},
+		cases + `- {name: In production, namespaceLabels: {env: prod}, verdict: allowed}
+- {name: A big one, with: {metadata.labels.big: x, spec.replicas: 6}, verdict: unmatched}
+- {name: An old one, with: {metadata.name: old, spec.replicas: 6}, verdict: unmatched}
+`: {"coverage: 100.0 %, 6 of 6 outcomes of rules\n"},
+	} {
+		write(t, dir, "cases.yaml", cases)
+		r := test(t, dir, "--coverage")
+		for _, part := range want {
+			if r.Code != 0 || !strings.Contains(r.Out, part) {
+				t.Errorf("exit code %d, no %q in:\n%s", r.Code, part, r.Out)
+			}
+		}
+	}
+}
+
 func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}"
 	one := func(fields string) string {
