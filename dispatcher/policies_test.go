@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -39,6 +40,8 @@ func (testPolicy) Reinvocation() admissionregistrationv1.ReinvocationPolicyType 
 func (testPolicy) Stage() admissionv1.Stage { return validate }
 
 func (testPolicy) Asks() []match.Question { return nil }
+
+func (testPolicy) BindingNamespaces() *metav1.LabelSelector { return nil }
 
 func (testPolicy) Constraints() *admissionregistrationv1.MatchResources {
 	rule := hook{}.mutating().Rules[0]

@@ -42,6 +42,9 @@ func (c *compiler) hook(o Object, i int, w *webhook) *Hook {
 		h.asks(at)
 	}
 	c.selectors(h, w, at)
+	if h.entryNamespaces = h.namespaceSelector; o.Policy != nil {
+		h.entryNamespaces = h.namespaceSelector.and(o.Policy.BindingNamespaces())
+	}
 	if len(w.MatchConditions) > 0 {
 		h.conditions = newConditions(c.expressionsFor(o, i, w), h, w)
 		c.matchConditions(h, w, at)

@@ -6,6 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -47,6 +48,9 @@ func namedCriteria(owner string, rules []admissionregistrationv1.NamedRuleWithOp
 	}
 	return c
 }
+
+// NamespaceSelector is the namespaceSelector as written; nil when there is none. The caller must not change it.
+func (c *Criteria) NamespaceSelector() *metav1.LabelSelector { return c.namespaceSelector.source }
 
 // Match decides whether a request meets the criteria, as Matcher.Matches of k8s.io/apiserver's plugin/policy/matching does: selectors, excludeResourceRules,
 // resourceRules, and only then the selectors' errors. equivalent is the resource that the rules cover; skip is the reason that they do not, a Skip constant.

@@ -103,6 +103,18 @@ func (h *Hook) MatchesWithoutConditions(ctx context.Context, a *Attributes) Deci
 	return Decision{Match: true, As: as}
 }
 
+// Brought decides whether an API server sends a request for the hook to the mesh, or refuses it without asking, as far as the entries of clusters can tell by
+// selectors and rules.
+func (h *Hook) Brought(ctx context.Context, a *Attributes) bool {
+	d := h.MatchesWithoutConditions(ctx, a)
+	if d.Err != nil || !d.Match {
+		return d.Err != nil
+	}
+	entry := Criteria{namespaceSelector: h.entryNamespaces}
+	selected, err := entry.matchNamespace(ctx, a)
+	return selected || err != nil
+}
+
 // sees is the version in which the hook sees the request that its rules cover as equivalent; nil for the version that was sent.
 //
 // If the API server has converted the objects for the entry that led here, equivalent may be their version before. kube-apiserver would not have to

@@ -21,7 +21,7 @@ func validatingHooks(count int) []*Hook {
 		if i%2 == 1 {
 			h.FailurePolicy = admissionregistrationv1.Ignore
 		}
-		h.namespaceSelector, h.objectSelector = newSelector(nil), newSelector(nil)
+		h.namespaceSelector, h.objectSelector, h.entryNamespaces = newSelector(nil), newSelector(nil), newSelector(nil)
 		h.fingerprint = newFingerprint(h)
 		hooks[i] = h
 	}

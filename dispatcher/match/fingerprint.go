@@ -26,7 +26,7 @@ func newFingerprint(h *Hook) fingerprint {
 	d := digest{}
 	d.add(planVersion, h.ID.Scope, h.ID.Stage.String(), h.ID.Configuration, h.ID.Name, strconv.Itoa(h.ID.Index),
 		strconv.FormatBool(h.FailsClosed()), string(h.MatchPolicy), string(h.Reinvocation),
-		h.namespaceSelector.fingerprint(), h.objectSelector.fingerprint())
+		h.entryNamespaces.fingerprint(), h.objectSelector.fingerprint())
 	if conditions := h.EntryConditions(); len(conditions) > 0 {
 		d.add(conditions...)
 	}

@@ -109,17 +109,19 @@ type Hook struct {
 	// ReviewVersions are the AdmissionReview versions that the JSON webhook understands, best first.
 	ReviewVersions []string
 
-	ordinal     int         // position in Snapshot.Hooks
-	position    int         // in its configuration
-	conditions  *conditions // nil without conditions
-	fingerprint fingerprint
+	ordinal         int         // position in Snapshot.Hooks
+	position        int         // in its configuration
+	conditions      *conditions // nil without conditions
+	entryNamespaces selector
+	fingerprint     fingerprint
 }
 
 // Rules are webhooks[].rules, as written. The caller must not change them.
 func (h *Hook) Rules() []admissionregistrationv1.RuleWithOperations { return h.rules }
 
-// NamespaceSelector is webhooks[].namespaceSelector, as written; nil when there is none. The caller must not change it.
-func (h *Hook) NamespaceSelector() *metav1.LabelSelector { return h.namespaceSelector.source }
+// EntryNamespaces select the namespaces whose requests an entry has to bring for the hook: its namespaceSelector, together with the namespaceSelector
+// of all bindings of a policy. It is nil when there is none. The caller must not change it.
+func (h *Hook) EntryNamespaces() *metav1.LabelSelector { return h.entryNamespaces.source }
 
 // ObjectSelector is webhooks[].objectSelector, as written; nil when there is none. The caller must not change it.
 func (h *Hook) ObjectSelector() *metav1.LabelSelector { return h.objectSelector.source }

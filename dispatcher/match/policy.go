@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -25,6 +26,8 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 	Reinvocation() admissionregistrationv1.ReinvocationPolicyType
 	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
 	Constraints() *admissionregistrationv1.MatchResources
+	// BindingNamespaces are the namespaceSelector that all bindings have; nil if they differ, or have none. The caller must not change it.
+	BindingNamespaces() *metav1.LabelSelector
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
 	// Asks are the things that the policy asks the cluster of a request, beside the labels of namespaces.

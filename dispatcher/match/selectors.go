@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,24 @@ func newSelector(s *metav1.LabelSelector) selector {
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	return selector{Selector: parsed, source: s, err: err, byName: err == nil && ByName(s)}
+}
+
+// and selects the labels that s and another selector, which may be nil, both select.
+func (s *selector) and(other *metav1.LabelSelector) selector {
+	switch {
+	case other == nil || s.err != nil:
+		return *s
+	case s.Empty():
+		return newSelector(other)
+	}
+	both := s.source.DeepCopy()
+	for _, key := range slices.Sorted(maps.Keys(other.MatchLabels)) { // both may want a value of the same key
+		both.MatchExpressions = append(both.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{other.MatchLabels[key]},
+		})
+	}
+	both.MatchExpressions = append(both.MatchExpressions, other.MatchExpressions...)
+	return newSelector(both)
 }
 
 // ByName reports whether a selector of namespaces tests their names alone: it can be evaluated without the cluster.

@@ -81,8 +81,9 @@ func withoutDelete(m *admissionregistrationv1.MatchResources) *admissionregistra
 type Mutating struct {
 	*MutatingDefinition
 
-	bindings []mutatingBinding
-	short    bool // BindShort
+	bindings   []mutatingBinding
+	namespaces *metav1.LabelSelector // BindingNamespaces
+	short      bool                  // BindShort
 }
 
 var _ match.Policy = (*Mutating)(nil)
@@ -97,10 +98,12 @@ type mutatingBinding struct {
 // Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
 func (d *MutatingDefinition) Bind(bindings []*admissionregistrationv1.MutatingAdmissionPolicyBinding) *Mutating {
 	m := &Mutating{MutatingDefinition: d}
+	var all []*match.Criteria
 	for _, b := range bindings {
 		criteria := match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)
-		m.bindings = append(m.bindings, mutatingBinding{b.Name, criteria, newParamRef(b.Spec.ParamRef)})
+		m.bindings, all = append(m.bindings, mutatingBinding{b.Name, criteria, newParamRef(b.Spec.ParamRef)}), append(all, criteria)
 	}
+	m.namespaces = sharedNamespaces(all)
 	return m
 }
 
@@ -122,6 +125,9 @@ func (m *Mutating) Reinvocation() admissionregistrationv1.ReinvocationPolicyType
 
 // Constraints implements [match.Policy].
 func (m *Mutating) Constraints() *admissionregistrationv1.MatchResources { return m.constraints }
+
+// BindingNamespaces implements [match.Policy].
+func (m *Mutating) BindingNamespaces() *metav1.LabelSelector { return m.namespaces }
 
 // FailurePolicy implements [match.Policy].
 func (m *Mutating) FailurePolicy() admissionregistrationv1.FailurePolicyType {

@@ -61,8 +61,9 @@ func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy)
 type Validating struct {
 	*Definition
 
-	bindings []binding
-	short    bool // BindShort
+	bindings   []binding
+	namespaces *metav1.LabelSelector // BindingNamespaces
+	short      bool                  // BindShort
 }
 
 var _ match.Policy = (*Validating)(nil)
@@ -78,9 +79,12 @@ type binding struct {
 // Bind returns the policy with its bindings, which are valid, have their defaults, and must not change afterwards.
 func (d *Definition) Bind(bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) *Validating {
 	v := &Validating{Definition: d}
+	var all []*match.Criteria
 	for _, b := range bindings {
-		v.bindings = append(v.bindings, binding{b, match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources), newParamRef(b.Spec.ParamRef)})
+		criteria := match.NewCriteria(fmt.Sprintf("binding %q", b.Name), b.Spec.MatchResources)
+		v.bindings, all = append(v.bindings, binding{b, criteria, newParamRef(b.Spec.ParamRef)}), append(all, criteria)
 	}
+	v.namespaces = sharedNamespaces(all)
 	return v
 }
 
@@ -104,6 +108,9 @@ func (v *Validating) Stage() admissionv1.Stage { return admissionv1.Stage_STAGE_
 func (v *Validating) Constraints() *admissionregistrationv1.MatchResources {
 	return v.policy.Spec.MatchConstraints
 }
+
+// BindingNamespaces implements [match.Policy].
+func (v *Validating) BindingNamespaces() *metav1.LabelSelector { return v.namespaces }
 
 // FailurePolicy implements [match.Policy]. A policy that no binding lets deny refuses nothing while the mesh is away.
 func (v *Validating) FailurePolicy() admissionregistrationv1.FailurePolicyType {

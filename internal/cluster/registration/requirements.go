@@ -38,7 +38,7 @@ func common(hooks []*match.Hook) []metav1.LabelSelectorRequirement {
 	}
 	lists := make([][]metav1.LabelSelectorRequirement, len(hooks))
 	for i, h := range hooks {
-		lists[i] = requirementsOf(h.NamespaceSelector())
+		lists[i] = requirementsOf(h.EntryNamespaces())
 	}
 	for _, r := range lists[0] {
 		if !impliesAny(all, r) && !slices.ContainsFunc(lists[1:], func(list []metav1.LabelSelectorRequirement) bool { return !impliesAny(list, r) }) {
@@ -50,7 +50,7 @@ func common(hooks []*match.Hook) []metav1.LabelSelectorRequirement {
 
 // asks reports whether a single requirement of the hook's namespaceSelector implies r.
 func asks(h *match.Hook, r metav1.LabelSelectorRequirement) bool {
-	return impliesAny(requirementsOf(h.NamespaceSelector()), r)
+	return impliesAny(requirementsOf(h.EntryNamespaces()), r)
 }
 
 func impliesAny(list []metav1.LabelSelectorRequirement, r metav1.LabelSelectorRequirement) bool {

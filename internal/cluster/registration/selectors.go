@@ -26,7 +26,7 @@ func nameRequirement(operator metav1.LabelSelectorOperator, names []string) meta
 // namespacesOf selects the namespaces that some of the hooks select, and perhaps others: by the selector that the hooks share, or else by
 // the requirements that all their selectors have, and the names that all leave out.
 func namespacesOf(hooks []*match.Hook) *metav1.LabelSelector {
-	s := shared(hooks, (*match.Hook).NamespaceSelector)
+	s := shared(hooks, (*match.Hook).EntryNamespaces)
 	if len(hooks) > 1 && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		s.MatchExpressions = common(hooks)
 	}
@@ -78,7 +78,7 @@ func leftOut(hooks []*match.Hook) []string {
 
 // aboutNames are the requirements of a hook on the name of a namespace, a label that each namespace has.
 func aboutNames(h *match.Hook) []metav1.LabelSelectorRequirement {
-	return keep(requirementsOf(h.NamespaceSelector()), func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
+	return keep(requirementsOf(h.EntryNamespaces()), func(r metav1.LabelSelectorRequirement) bool { return r.Key == corev1.LabelMetadataName })
 }
 
 func objectSelector(hooks []*match.Hook) *metav1.LabelSelector {

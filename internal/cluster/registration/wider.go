@@ -34,7 +34,7 @@ func WiderEntries(hooks []*match.Hook, bypass *match.Bypass, namespace string) [
 	}
 	validating, mutating := of(admissionv1.Stage_STAGE_VALIDATE), of(admissionv1.Stage_STAGE_MUTATE)
 	again := keep(mutating, func(h *match.Hook) bool { return h.Reinvocation == admissionregistrationv1.IfNeededReinvocationPolicy })
-	selecting := func(h *match.Hook) bool { return selects(h.NamespaceSelector(), name) }
+	selecting := func(h *match.Hook) bool { return selects(h.EntryNamespaces(), name) }
 	if closed, _ := partition(hooks); !slices.ContainsFunc(closed, func(h *match.Hook) bool { return !selecting(h) }) {
 		return nil
 	}

@@ -84,8 +84,7 @@ func mayStop(ctx context.Context, h *match.Hook, a *match.Attributes) (stops boo
 			stops = true
 		}
 	}()
-	d := h.MatchesWithoutConditions(ctx, a)
-	return d.Match || d.Err != nil
+	return h.Brought(ctx, a)
 }
 
 // example describes the write for people.

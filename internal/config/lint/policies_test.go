@@ -18,3 +18,30 @@ func TestAPolicyThatDiffersByClusterIsOneDocument(t *testing.T) {
 		t.Run(spec, func(t *testing.T) { expect(t, found(t, append(clusters, policy(spec))...), want...) })
 	}
 }
+
+// TestTheDangersOfAPolicyAreThoseOfItsBindings if these leave namespaces out together, as the entries do.
+func TestTheDangersOfAPolicyAreThoseOfItsBindings(t *testing.T) {
+	const policy = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "true"}]
+`
+	binding := func(name, resources string) string {
+		return "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: " + name +
+			"}\nspec: {policyName: p, validationActions: [Deny], matchResources: {" + resources + "}}\n"
+	}
+	const others = "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}"
+	const danger = `danger-kube-system: *"p": spec.failurePolicy: *kube-system/*`
+	for name, of := range map[string]struct{ bindings, want []string }{
+		"the binding leaves kube-system out":     {[]string{binding("a", others)}, nil},
+		"both bindings leave it out":             {[]string{binding("a", others), binding("b", others)}, nil},
+		"one of two does not":                    {[]string{binding("a", others), binding("b", "")}, []string{danger}},
+		"its rules alone, which entries lack":    {[]string{binding("a", `resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]`)}, []string{danger}},
+		"the binding is for all":                 {[]string{binding("a", "")}, []string{danger}},
+		"a label of namespaces, kube-system too": {[]string{binding("a", "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}")}, []string{danger}},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, found(t, append([]string{policy}, of.bindings...)...), of.want...) })
+	}
+}
