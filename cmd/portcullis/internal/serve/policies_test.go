@@ -67,7 +67,8 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	apply("enforce")
 	explain(cli.ExitDenied, `validate: denied`, `Policy 'team-label' denied request: set the labels team`, values)
 	r.shows([]string{"hooks"}, `team-label validate `)
-	r.shows([]string{"policy", "team-label"}, `Policy/team-label `)
+	r.shows([]string{"policy", "team-label"}, `MODE SOURCE\nPolicy/team-label .* shadow; enforce in dev etcd\n`)
+	r.shows([]string{"policies", "-o", "jsonpath={.items[*].status.mode} {.items[*].status.modeByCluster}"}, `^shadow {"dev":"enforce"}`)
 	r.shows([]string{"policies", "team-label", "-o", "yaml"}, `modeByCluster:\n`)
 	r.prints(0, configcli.NewExplain(), "", []string{"policy", "team-label"}, `is in force everywhere`)
 

@@ -35,7 +35,8 @@ func NewGet() *cobra.Command {
 		Use:   "get [KIND[,KIND] [NAME...] | KIND/NAME...] | get dispatchers | get hosts | get hooks | get changes | get staged [NAME...]",
 		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, the history of changes, or objects that are held for initializers",
 		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
-is called over streams has a host on every dispatcher. Kinds have the short names vwc, mwc, initconf and hr; without one, and with
+is called over streams has a host on every dispatcher. MODE is the mode of a Policy (shadow, warn or enforce), with the clusters where it
+differs, and of other objects whether their hooks decide. Kinds have the short names vwc, mwc, initconf and hr; without one, and with
 "all", it shows every kind.
 
 With -o yaml it prints the documents as written, for "portcullis apply". With -o json it prints objects of Kubernetes
@@ -223,9 +224,11 @@ func objectRow(o *configv1.ConfigObject) []string {
 	return append(row, o.GetSource(), fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
 }
 
-// modeText is whether the hooks of an object decide; "-" for an object without hooks, or that is not valid.
+// modeText is the mode of a Policy, or else whether the hooks of an object decide; "-" for an object without hooks, or that is not valid.
 func modeText(o *configv1.ConfigObject) string {
 	switch kind, c := o.GetKey().GetKind(), condition(o, "Deciding"); {
+	case kind == kinds.PolicyKind && condition(o, "Accepted").GetStatus() == "True":
+		return policyModeOf(o).String()
 	case c.GetType() != "":
 		return c.GetReason()
 	case condition(o, "Accepted").GetStatus() == "True" && (kind == kinds.HookRouteKind || strings.HasSuffix(kind, "WebhookConfiguration")):

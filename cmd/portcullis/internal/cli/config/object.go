@@ -11,6 +11,7 @@ import (
 
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // kubernetesObject is an object as an API server would serve it: the manifest, with the mesh's additions in metadata, and the rest
@@ -29,6 +30,9 @@ func kubernetesObject(o *configv1.ConfigObject) (*unstructured.Unstructured, err
 	status := map[string]any{}
 	if err := json.Unmarshal(data, &status); err != nil {
 		return nil, err
+	}
+	if o.GetKey().GetKind() == kinds.PolicyKind {
+		policyModeOf(o).addTo(status)
 	}
 	object.Object["status"] = status
 	if o.GetUid() != "" {
