@@ -92,11 +92,17 @@ func (d *document) readPolicyKind(h head, o *Object) (ok bool) {
 	case validatingPolicyKind:
 		o.Policy, ok = readAs(d, readPolicy)
 	case validatingBindingKind:
-		o.Binding, ok = readThrough(d, readBinding)
+		o.Binding, ok = readThrough(d, readBinding(kind,
+			func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.MatchResources {
+				return b.Spec.MatchResources
+			}))
 	case mutatingPolicyKind:
 		o.MutatingPolicy, ok = readAs(d, readMutatingPolicy)
 	case mutatingBindingKind:
-		o.MutatingBinding, ok = readThrough(d, readMutatingBinding)
+		o.MutatingBinding, ok = readThrough(d, readBinding(kind,
+			func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MatchResources {
+				return b.Spec.MatchResources
+			}))
 	default:
 		d.fault(CodeKind, "apiVersion", unread(h))
 	}

@@ -33,44 +33,39 @@ const (
 	CodeNoBinding = "no-binding"
 )
 
-// readPolicy completes a ValidatingAdmissionPolicy as kube-apiserver does on create. Its versions before v1 have the same fields and defaults. Kubernetes'
-// validation compiles each expression, and so waits until these are counted (compilePolicy).
+// kubernetesObject is a policy of Kubernetes, or a binding.
+type kubernetesObject interface {
+	runtime.Object
+	metav1.Object
+}
+
+// createObject completes a policy or a binding, with its matchConstraints or matchResources, as kube-apiserver does on create. The versions before v1 have the
+// same fields and defaults.
+func createObject(o kubernetesObject, kind string, m *admissionregistrationv1.MatchResources) field.ErrorList {
+	o.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
+	setMatchResources(m)
+	return createMeta(o)
+}
+
+// readPolicy completes a ValidatingAdmissionPolicy. Kubernetes' validation compiles each expression, and so waits until these are counted (compilePolicy).
 func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
-	errs := createMeta(p)
-	p.APIVersion, p.Kind = admissionregistrationV1, validatingPolicyKind
 	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
-	setMatchResources(p.Spec.MatchConstraints)
-	return errs
+	return createObject(p, validatingPolicyKind, p.Spec.MatchConstraints)
 }
 
 // readMutatingPolicy is readPolicy for a MutatingAdmissionPolicy.
 func readMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
-	errs := createMeta(p)
-	p.APIVersion, p.Kind = admissionregistrationV1, mutatingPolicyKind
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
-	setMatchResources(p.Spec.MatchConstraints)
-	return errs
+	return createObject(p, mutatingPolicyKind, p.Spec.MatchConstraints)
 }
 
-// readBinding is readPolicy for a ValidatingAdmissionPolicyBinding.
-func readBinding(
-	b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, v Validator,
-) (*admissionregistrationv1.ValidatingAdmissionPolicyBinding, field.ErrorList) {
-	errs := createMeta(b)
-	b.APIVersion, b.Kind = admissionregistrationV1, validatingBindingKind
-	setMatchResources(b.Spec.MatchResources)
-	return b, append(errs, v.Validate(b.DeepCopy())...)
-}
-
-// readMutatingBinding is readPolicy for a MutatingAdmissionPolicyBinding.
-func readMutatingBinding(
-	b *admissionregistrationv1.MutatingAdmissionPolicyBinding, v Validator,
-) (*admissionregistrationv1.MutatingAdmissionPolicyBinding, field.ErrorList) {
-	errs := createMeta(b)
-	b.APIVersion, b.Kind = admissionregistrationV1, mutatingBindingKind
-	setMatchResources(b.Spec.MatchResources)
-	return b, append(errs, v.Validate(b.DeepCopy())...)
+// readBinding returns a function that completes and validates a binding of a kind.
+func readBinding[B kubernetesObject](kind string, matchResources func(B) *admissionregistrationv1.MatchResources) func(B, Validator) (B, field.ErrorList) {
+	return func(b B, v Validator) (B, field.ErrorList) {
+		errs := createObject(b, kind, matchResources(b))
+		return b, append(errs, v.Validate(b.DeepCopyObject())...)
+	}
 }
 
 // setMatchResources is SetDefaults_MatchResources and SetDefaults_Rule.
