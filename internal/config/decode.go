@@ -310,17 +310,26 @@ func (d *document) inItem(path string) bool {
 
 // mistyped reports a value that its field cannot hold.
 func (d *document) mistyped(err error) {
-	var typeErr *json.UnmarshalTypeError
 	var base64Err base64.CorruptInputError
+	path, message, ok := WrongType(d.json, err)
 	switch {
-	case errors.As(err, &typeErr):
-		path := pathAt(d.json, typeErr.Offset)
-		d.fault(CodeField, path, fmt.Sprintf("wrong type: it is %s, and must be %s", article(typeErr.Value), typeName(typeErr.Type)))
+	case ok:
+		d.fault(CodeField, path, message)
 	case errors.As(err, &base64Err):
 		d.fault(CodeField, d.badBundle(), "not base64: "+err.Error()+": put the CA certificates here as PEM in base64")
 	default:
 		d.fault(CodeField, "", err.Error())
 	}
+}
+
+// WrongType explains an error of decoding: a value has another type than its field. It has the path of the field, and both types in the words of YAML. ok is
+// false for other errors. doc is the JSON that was decoded.
+func WrongType(doc []byte, err error) (path, message string, ok bool) {
+	var typeErr *json.UnmarshalTypeError
+	if !errors.As(err, &typeErr) {
+		return "", "", false
+	}
+	return pathAt(doc, typeErr.Offset), fmt.Sprintf("wrong type: it is %s, and must be %s", article(typeErr.Value), typeName(typeErr.Type)), true
 }
 
 // badBundle is the path of the first caBundle that is not base64: the decoder does not say which it was.
@@ -381,6 +390,8 @@ func typeName(t reflect.Type) string {
 		return "a mapping"
 	case reflect.Int32, reflect.Int64, reflect.Int:
 		return fmt.Sprintf("a whole number (%s)", t.Kind())
+	case reflect.Float32, reflect.Float64:
+		return "a number"
 	default:
 		return t.String()
 	}

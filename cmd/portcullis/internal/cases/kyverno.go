@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,7 +58,7 @@ func (r *reader) kyverno(raw []byte) (*Suite, error) {
 	}
 	s := &Suite{File: r.path}
 	for _, p := range t.Policies {
-		s.Policies = append(s.Policies, filepath.Join(filepath.Dir(r.path), p))
+		s.Policies = append(s.Policies, beside(r.path, p))
 	}
 	for i := range t.Results {
 		r.kyvernoResult(s, &t, i)
@@ -100,7 +99,7 @@ func (r *reader) resource(files []string, kind, name string) (json.RawMessage, e
 		namespace, name = "", namespace
 	}
 	for _, file := range files {
-		data, err := readFile(filepath.Join(filepath.Dir(r.path), file))
+		data, err := readFile(beside(r.path, file))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +36,7 @@ func (p *params) UnmarshalJSON(raw []byte) error {
 		err = json.Unmarshal(raw, &p.objects)
 	}
 	if err != nil {
-		return errors.New("params: must be a list of objects or of their files, the name of a file, or a mapping of parameters to their values")
+		return errors.New("must be a list of objects or of their files, the name of a file, or a mapping of parameters to their values")
 	}
 	return nil
 }
@@ -46,7 +45,7 @@ func (p *params) UnmarshalJSON(raw []byte) error {
 func (s *Suite) listed(value json.RawMessage) ([]*unstructured.Unstructured, error) {
 	var name string
 	if json.Unmarshal(value, &name) == nil {
-		return offline.LoadObjects(filepath.Join(filepath.Dir(s.File), name)) //nolint:wrapcheck // it names the file
+		return offline.LoadObjects(beside(s.File, name)) //nolint:wrapcheck // it names the file
 	}
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(value); err != nil {

@@ -109,7 +109,7 @@ func Read(path string) (*Suite, error) {
 	}
 	s := &Suite{File: path, Hosts: f.Hosts}
 	for _, p := range f.Policies {
-		s.Policies = append(s.Policies, filepath.Join(filepath.Dir(path), p))
+		s.Policies = append(s.Policies, beside(path, p))
 	}
 	for i, fields := range f.Cases {
 		if c, ok := r.readCase(fields, f.Defaults, r.lineOf("cases", i)); ok {
@@ -228,7 +228,15 @@ func withDefaults(fields, defaults map[string]json.RawMessage) map[string]json.R
 func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 	strict, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
-		r.faultf(lineOf(""), "%s", strings.TrimPrefix(err.Error(), "json: "))
+		field, message, ok := config.WrongType(raw, err)
+		if !ok {
+			field, message = misfit(raw, reflect.TypeOf(into).Elem()), err.Error()
+		}
+		if field != "" {
+			message = field + ": " + message
+		}
+		first := strings.FieldsFunc(field+".", func(c rune) bool { return c == '.' || c == '[' })
+		r.faultf(lineOf(append(first, "")[0]), "%s", message)
 		return
 	}
 	for _, err := range strict {
@@ -242,6 +250,24 @@ func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 		first, _, _ := strings.Cut(field, ".")
 		r.faultf(lineOf(first), "%s", message)
 	}
+}
+
+// misfit is the field of JSON that cannot be read into a field of a struct; empty if none is found.
+func misfit(raw []byte, of reflect.Type) string {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		alone, err := json.Marshal(map[string]json.RawMessage{name: fields[name]})
+		if err == nil {
+			_, err = kjson.UnmarshalStrict(alone, reflect.New(of).Interface())
+		}
+		if err != nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // check checks the values of a case.
@@ -360,6 +386,14 @@ func suggestField(t reflect.Type, path string) string {
 		}
 	}
 	return suggest.DidYouMean(names[len(names)-1], fieldsOf(t))
+}
+
+// beside is a path that a case file names: relative to the file, or absolute.
+func beside(file, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
 }
 
 // readFile reads a file of bounded size.

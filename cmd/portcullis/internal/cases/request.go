@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/google/uuid"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -30,7 +29,7 @@ func (s *Suite) document(value json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(value, &name); err != nil {
 		return nil, err
 	}
-	data, err := readFile(filepath.Join(filepath.Dir(s.File), name))
+	data, err := readFile(beside(s.File, name))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

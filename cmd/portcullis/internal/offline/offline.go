@@ -195,10 +195,14 @@ func (j *Judge) Close(ctx context.Context) { j.dispatcher.Close(ctx) }
 // Default returns an object with the defaults that its API server fills in before admission: by its built-in kind, or by the CustomResourceDefinition in the
 // document of the cluster. An object of another kind is returned as it is.
 func (m *Mesh) Default(ctx context.Context, name string, object []byte) ([]byte, error) {
-	object, err := m.codec.Default(object)
+	defaulted, err := m.codec.Default(object)
+	if field, message, ok := config.WrongType(object, err); ok {
+		return nil, fmt.Errorf("%s: %s", field, message)
+	}
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the kind
 	}
+	object = defaulted
 	kind, err := conversion.KindOf(object)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the field

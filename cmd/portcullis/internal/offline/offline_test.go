@@ -280,7 +280,7 @@ func TestImpossibleRequestsAreRefused(t *testing.T) {
 		"no old object":            {operation: "UPDATE", object: pod, want: "oldObject: an UPDATE has"},
 		"an old object too many":   {operation: "CREATE", object: pod, old: pod, want: "oldObject: a CREATE has none"},
 		"two objects of a DELETE":  {operation: "DELETE", object: pod, old: pod, want: "a DELETE has one object"},
-		"a field of another type":  {object: "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: 5}}", want: "object: decode as v1 Pod"},
+		"a field of another type":  {object: "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: 5}}", want: "object: spec.containers: wrong type: it is a number, and must be a list"},
 		"a resource that is none":  {resource: "Pods!", object: pod, want: "resource: "},
 		"an update without object": {old: pod, want: "object: it is required"},
 	} {

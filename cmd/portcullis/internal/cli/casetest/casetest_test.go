@@ -99,6 +99,19 @@ func TestTooLittleCoverageFails(t *testing.T) {
 	test(t, "testdata/failing", "--coverage-min", "-1").Fails(t, "write a number of percent, as in 10%")
 }
 
+func TestPathsInACaseFileMayBeAbsolute(t *testing.T) {
+	library, err := filepath.Abs("../../../../../policies/no-latest-tag/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, dir := t.TempDir(), t.TempDir()
+	write(t, elsewhere, "pod.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: 'nginx:latest'}]}}")
+	write(t, dir, "cases.yaml", "policies: ["+library+"]\ncases:\n- {name: It is judged, object: "+filepath.Join(elsewhere, "pod.yaml")+", verdict: denied}\n")
+	if r := test(t, dir); r.Code != 0 {
+		t.Errorf("exit code %d\n%s%s", r.Code, r.Out, r.Notes)
+	}
+}
+
 // TestSelectorsCountForCoverage: selectors of a policy have to leave a request out, and a binding has to meet a request and to leave one out.
 func TestSelectorsCountForCoverage(t *testing.T) {
 	dir := t.TempDir()
@@ -179,7 +192,10 @@ func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
 		"no YAML":                                 {"cases: [\n", "cases.yaml:1: not valid YAML: "},
 		"tabs":                                    {"cases:\n- name: a\n\tverdict: denied\n", "cases.yaml:3: not valid YAML: found a tab character that violates indentation: tabs indent nothing"},
 		"nothing":                                 {"# nothing\n", "there is no document in the file"},
-		"a list in the place of a text":           {one("verdict: [denied]"), "cannot unmarshal array into Go struct field Case.verdict"},
+		"a list in the place of a text":           {one("verdict: [denied]"), "cases.yaml:2: verdict: wrong type: it is a list, and must be a string"},
+		"a text in the place of a number":         {one("verdict: denied\ncode: many"), "cases.yaml:2: code: wrong type: it is a string, and must be a whole number (int32)"},
+		"a mapping in the place of texts":         {one("verdict: denied\nmessage: {a: b}"), "cases.yaml:2: message: must be a text or a list of texts"},
+		"an item of the list that is a text":      {"cases: [a]\n", "cases.yaml:1: cases[0]: wrong type: it is a string, and must be a mapping"},
 		"review and object":                       {one("verdict: denied\nreview: a.yaml"), "review: it takes the place of object, with"},
 		"patched and changes":                     {one("verdict: allowed\npatched: {}\nchanges: {}"), "changes: it takes the place of patched"},
 		"changes of a denied object":              {one("verdict: denied\nchanges: {}"), "only an allowed request has an object after mutations"},
@@ -188,7 +204,7 @@ func TestFilesThatCannotBeReadAreFaults(t *testing.T) {
 		"a path that is none":                     {one("verdict: denied\nwith: {a..b: c}"), `"a..b": a name is missing between two dots`},
 		"a resource that is none":                 {one("verdict: denied\nauthorizer: [{resource: pod}]"), `authorizer[0]: resource: "pod" is no resource of Kubernetes`},
 		"an object file that is not there":        {"cases:\n- {name: a, object: b.yaml, verdict: denied}\n", "cases.yaml:2: object: b.yaml: there is no such file"},
-		"an object that is no object of its kind": {"cases:\n- {name: a, object: {apiVersion: v1, kind: Pod, spec: 5}, verdict: denied}\n", "cases.yaml:2: object: decode as v1 Pod"},
+		"an object that is no object of its kind": {"cases:\n- {name: a, object: {apiVersion: v1, kind: Pod, spec: 5}, verdict: denied}\n", "cases.yaml:2: object: spec: wrong type: it is a number, and must be a mapping"},
 		"no object":                               {"cases:\n- {name: a, verdict: denied}\n", "cases.yaml:2: object: it is required"},
 		"a change of nothing":                     {one("verdict: denied\nwith: {spec.hostNetwork: null}"), `with: "spec.hostNetwork": hostNetwork: there is no such field to remove`},
 		"a policy that is not there":              {one("verdict: denied\npolicy: lable-team"), `cases.yaml:2: policy: there is no policy "lable-team"; did you mean "label-team"?`},
