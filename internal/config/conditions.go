@@ -12,6 +12,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
 // maxHookConditions is how many matchConditions Kubernetes lets one hook have.
@@ -45,7 +46,7 @@ func (d *document) conditions(o *Object) (ok bool) {
 		path := field.NewPath("webhooks").Index(i).Child("matchConditions")
 		compiled, errs := d.compileConditions(w.MatchConditions, path)
 		for _, err := range errs {
-			d.fault(CodeInvalid, err.Field, err.ErrorBody())
+			d.invalid(err)
 		}
 		o.Conditions[i], ok = compiled, ok && len(errs) == 0
 	}
@@ -108,6 +109,15 @@ func (d *document) compileExpression(expression string, path *field.Path) (*matc
 		return x, field.ErrorList{expressionError(err, expression, path)}
 	}
 	return x, nil
+}
+
+// invalid reports an error of validation. The error of an expression may end with the operator that CEL has.
+func (d *document) invalid(err *field.Error) {
+	message := err.ErrorBody()
+	if expression, ok := err.BadValue.(string); ok {
+		message += suggest.Operator(expression, message)
+	}
+	d.fault(CodeInvalid, err.Field, message)
 }
 
 // expressionError is convertCELErrorToValidationError.

@@ -131,7 +131,7 @@ func readThrough[T, U any](d *document, complete func(*T, Validator) (*U, field.
 	}
 	completed, errs := complete(into, d.validator)
 	for _, err := range errs {
-		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+		d.invalid(err)
 	}
 	return completed, len(errs) == 0
 }

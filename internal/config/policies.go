@@ -185,7 +185,7 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 	}
 	errs := d.validator.Validate(asked.DeepCopyObject())
 	for _, err := range errs {
-		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+		d.invalid(err)
 	}
 	switch {
 	case len(errs) > 0:

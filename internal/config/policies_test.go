@@ -84,6 +84,7 @@ func TestPoliciesAreRefusedWithTheFieldAtFault(t *testing.T) {
 			"a regular expression", `  auditAnnotations: [{key: a, valueExpression: "'a'.find('a{999}b{999}')"}]`,
 			"spec.auditAnnotations[0].valueExpression: its regular expressions get ",
 		},
+		{"an operator of other languages", `  validations: [{expression: "object.kind = 'Pod'"}]`, ": CEL has == for equality"},
 		{"an unknown field", "  validation: []", `spec.validation: unknown field; did you mean "validations"?`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func (d *document) compileShort(o *Object) bool {
 	}
 	p, errs := compiler.Compile(o.Short)
 	for _, err := range errs {
-		d.fault(CodeInvalid, err.Field, err.ErrorBody())
+		d.invalid(err)
 	}
 	if len(errs) > 0 {
 		return false

@@ -83,14 +83,14 @@ func (s *scope) parse(text string, result *cel.Type, parameters []string) (e exp
 	text = strings.TrimSpace(text) // as Kubernetes' validation does
 	parsed, issues := s.env.Parse(text)
 	if issues.Err() != nil {
-		return e, s.problems(issues)
+		return e, s.problems(issues, text)
 	}
 	f := finder{tree: parsed.NativeRep(), scope: s, parameters: parameters}
 	f.visit(f.tree.Expr(), nil)
 	slices.SortFunc(f.uses, func(a, b use) int { return a.at - b.at })
 	checked, issues := s.env.Check(parsed)
 	if issues.Err() != nil {
-		return e, s.problems(issues)
+		return e, s.problems(issues, text)
 	}
 	switch got := checked.OutputType(); {
 	case result == nil && got.Kind() == cel.OpaqueKind:
@@ -199,7 +199,7 @@ func (f *finder) selection(e ast.Expr, bound []string) {
 var undeclared = regexp.MustCompile(`^undeclared reference to '(\w+)' \(in container ''\)$`)
 
 // problems are the messages of the parser or the checker, with their places in the expression.
-func (s *scope) problems(issues *cel.Issues) (problems []string) {
+func (s *scope) problems(issues *cel.Issues, text string) (problems []string) {
 	for _, err := range issues.Errors() {
 		if len(problems) == maxErrors {
 			break
@@ -209,6 +209,9 @@ func (s *scope) problems(issues *cel.Issues) (problems []string) {
 			names := append(kubernetesNames(), s.names...)
 			message = fmt.Sprintf("there is no %q; there are %s and %s%s", name[1], strings.Join(names[:len(names)-1], ", "), names[len(names)-1],
 				suggest.DidYouMean(name[1], names))
+		}
+		if len(problems) == 0 {
+			message += suggest.Operator(text, err.Message)
 		}
 		problems = append(problems, fmt.Sprintf("line %d, column %d: %s", err.Location.Line(), err.Location.Column()+1, message))
 	}

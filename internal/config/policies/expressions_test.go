@@ -93,6 +93,8 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 	)
 	for _, tc := range []struct{ resource, expression, message, want string }{
 		{"pods", "pod.spec ==", "", expression + "line 1, column 12: Syntax error: mismatched input '<EOF>'"},
+		{"pods", "object.kind = 'Pod'", "", ": CEL has == for equality"},
+		{"pods", "not(labels == {})", "", `there is no "not"; ` + names + ": CEL has ! for not"},
 		{"pods", "true &&\n imags == []", "", expression + `line 2, column 2: there is no "imags"; ` + names + `; did you mean "images"?`},
 		{"pods", "variables.images == []", "", expression + `line 1, column 1: there is no "variables"; ` + names},
 		{"pods", "authorizer.requestResource.check('x').allowed()", "", expression + `line 1, column 1: there is no "authorizer"; ` + names},
