@@ -140,6 +140,7 @@ spec: {policyName: never, validationActions: [Deny], matchResources: {objectSele
 `)
 	for flag, want := range map[string][]string{
 		"-o=github": {"1 reviewed: 1 allowed, 0 denied, 0 failed, 0 warnings; 1 matched no policy or hook"},
+		"-o=wide":   {"validate: allowed\n", "\nno policy or hook matched\n"},
 		"--explain": {"never ValidatingAdmissionPolicy/never 0 skipped - -", " - bindings\n"},
 	} {
 		pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"

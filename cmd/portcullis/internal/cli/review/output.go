@@ -225,7 +225,7 @@ func (o *output) line(d *document, r *report) error {
 	if r.Allowed {
 		note := ""
 		if !r.matched {
-			note = "no policy or hook matched"
+			note = unmatchedNote
 		}
 		o.rows = append(o.rows, []string{d.place(""), d.name, r.verdict(), "-", note})
 	}

@@ -209,6 +209,9 @@ func patchReport(patch []byte) json.RawMessage {
 	return quoted
 }
 
+// unmatchedNote is about a document that is allowed since nothing is about it.
+const unmatchedNote = "no policy or hook matched"
+
 func (r *report) write(w io.Writer) error {
 	for _, m := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", printer.Text(m.Message))
@@ -217,6 +220,9 @@ func (r *report) write(w io.Writer) error {
 		if err := r.Stages[i].write(w); err != nil {
 			return err
 		}
+	}
+	if r.Allowed && !r.matched {
+		fmt.Fprintln(w, unmatchedNote)
 	}
 	if r.TraceID == "" {
 		return nil
