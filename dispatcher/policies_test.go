@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
@@ -176,7 +179,14 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 // TestAPolicyThatDoesNotApplyIsSkipped, in shadow too, as a hook that does not apply.
 func TestAPolicyThatDoesNotApplyIsSkipped(t *testing.T) {
 	for _, shadow := range []string{"", "a"} {
-		d, metrics := over(t, withPolicies(shadow, testPolicy{name: "a", skip: match.SkipBindings, say: approves}), instant{})
+		snapshot, metrics, records := withPolicies(shadow, testPolicy{name: "a", skip: match.SkipBindings, say: approves}), prometheus.NewRegistry(), latency.NewRecorder(0)
+		d, err := dispatcher.New(dispatcher.Options{
+			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{},
+			Options: observe.Options{Metrics: metrics, Latencies: records},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
 		r.AwaitShadows = true
 
@@ -187,6 +197,9 @@ func TestAPolicyThatDoesNotApplyIsSkipped(t *testing.T) {
 		}
 		if o := a.Outcomes[0]; o.GetHook() != "a" || o.GetOutcome() != "skipped" || o.GetShadow() != "" || o.GetReason() != match.SkipBindings {
 			t.Errorf("in shadow %q: %v", shadow, o)
+		}
+		if kept := records.Find(r.Admission.GetUid()); shadow == "" && (len(kept) != 1 || kept[0].Calls[0].Outcome != "skipped" || kept[0].Calls[0].Reason != match.SkipBindings) {
+			t.Errorf("recorded %+v", kept)
 		}
 		d.Close(t.Context())
 		if got, want := samples(t, metrics), "skipped_total name=a reason=bindings type=validating"; !slices.Contains(got, want) {

@@ -9,7 +9,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
 
-// maxReason is the most bytes of a failure in a latency record.
+// maxReason is the most bytes of a reason in a latency record.
 const maxReason = 256
 
 // records reports whether latency records are of use.
@@ -83,7 +83,7 @@ func latencyOfCall(c *FinishedHook, begun time.Time) latency.CallRecord {
 	switch {
 	case c.Effect == chain.Undecided:
 		call.Outcome = latency.OutcomeCancelled
-	case c.Failure != nil || c.Effect == chain.Refused:
+	case c.Failure != nil || c.Effect == chain.Refused || c.Effect == chain.Skipped:
 		call.Reason = Cut(c.Reason, maxReason)
 	}
 	return call
