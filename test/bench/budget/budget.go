@@ -47,7 +47,7 @@ func Parts() []Part {
 // module begins the paths of the repository's packages.
 const module = "github.com/portcullis-mesh/portcullis/"
 
-// rule gives samples to a part by a function of their stack, whose name begins with one of these texts.
+// rule gives samples to a part by a function of their stack, whose name begins with a text of the rule.
 type rule struct {
 	part     Part
 	prefixes []string

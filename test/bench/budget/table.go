@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Column is what one review costs on one road.
+// Column is the cost of a review on one road.
 type Column struct {
 	// Title heads the column.
 	Title string
-	// Total is what all parts spend together, in the unit of the table.
+	// Total is the sum of all parts, in the unit of the table.
 	Total float64
 	// Shares are the parts of Total.
 	Shares map[Part]float64

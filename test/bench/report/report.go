@@ -59,7 +59,7 @@ const (
 	Tenth Load = "tenth"
 	// Alone is one caller, who sends the next review when the last is answered.
 	Alone Load = "alone"
-	// Steady is an open load of a rate that is far from full, the same for everybody. Slow is one of the rate that most clusters have.
+	// Steady is an open load of a rate that is far from full, the same for everybody. Slow is a load of the rate that most clusters have.
 	Steady Load = "steady"
 	Slow   Load = "200 a second"
 )
