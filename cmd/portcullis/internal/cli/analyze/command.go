@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/analysis"
@@ -102,12 +103,14 @@ func (c *command) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return c.repeat.run(cmd, c.output, func(ctx context.Context, out, notes io.Writer) error {
-		return use(ctx, &c.mesh, c.timeout, notes, func(ctx context.Context, m meshOf) error { return answer(ctx, m, out) })
+		return c.mesh.Use(ctx, c.timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+			return answer(ctx, mesh.New(conn, &c.mesh, notes), out)
+		})
 	})
 }
 
 // printing returns the report that the flags and arguments ask for.
-func (c *command) printing(args []string) (func(context.Context, meshOf, io.Writer) error, error) {
+func (c *command) printing(args []string) (func(context.Context, mesh.Mesh, io.Writer) error, error) {
 	asked := 0
 	for _, one := range []bool{len(args) > 0, c.slowest > 0, c.compare != "", len(c.whatIf) > 0} {
 		if one {
@@ -120,7 +123,7 @@ func (c *command) printing(args []string) (func(context.Context, meshOf, io.Writ
 	case len(c.whatIf) > 0 && c.hook != "":
 		return nil, errors.New("--hook: --what-if is about whole reviews; use --cluster to look at fewer")
 	case len(args) == 1:
-		return func(ctx context.Context, m meshOf, out io.Writer) error { return c.review(ctx, m, args[0], out) }, nil
+		return func(ctx context.Context, m mesh.Mesh, out io.Writer) error { return c.review(ctx, m, args[0], out) }, nil
 	case c.slowest > 0:
 		return c.listSlowest, nil
 	case c.compare != "":
@@ -132,12 +135,12 @@ func (c *command) printing(args []string) (func(context.Context, meshOf, io.Writ
 }
 
 // known returns an error if there is no cluster or hook of the names that were given.
-func (c *command) known(ctx context.Context, m meshOf) error {
+func (c *command) known(ctx context.Context, m mesh.Mesh) error {
 	return mesh.Known(ctx, m.Config, c.cluster, c.hook)
 }
 
 // report prints where time went.
-func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
+func (c *command) report(ctx context.Context, m mesh.Mesh, out io.Writer) error {
 	// Of all clusters and hooks: one hook's time is compared with the others.
 	request := &analysisv1.ListLatenciesRequest{Since: timestamppb.New(time.Now().Add(-c.since))}
 	all, err := latencies(ctx, m, request)
@@ -146,8 +149,7 @@ func (c *command) report(ctx context.Context, m meshOf, out io.Writer) error {
 	}
 	r, notes := analysis.Reported(all).Only(c.cluster, c.hook), m.Notes
 	m.Notes = io.Discard // the first question noted who does not answer
-	r.Shadows, err = mesh.Shadows(ctx, m, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis },
-		&analysisv1.ListShadowsRequest{Cluster: c.cluster, Hook: c.hook, Since: request.GetSince()})
+	r.Shadows, err = mesh.Shadows(ctx, m, &analysisv1.ListShadowsRequest{Cluster: c.cluster, Hook: c.hook, Since: request.GetSince()})
 	if err != nil {
 		return err
 	}
@@ -218,16 +220,27 @@ func printClusters(all []analysis.Cluster, span time.Duration, out io.Writer) er
 	return err
 }
 
+// latencies asks all dispatchers where time went.
+func latencies(ctx context.Context, m mesh.Mesh, request *analysisv1.ListLatenciesRequest) (all []*analysisv1.Latency, err error) {
+	answers, err := mesh.Everywhere(ctx, m, func(ctx context.Context, one mesh.Clients) (*analysisv1.ListLatenciesResponse, error) {
+		return one.Analysis.ListLatencies(ctx, request)
+	})
+	for _, a := range answers {
+		all = append(all, a.GetLatencies()...)
+	}
+	return all, err
+}
+
 // reviews asks all dispatchers for reviews, and returns the slowest first.
-func reviews(ctx context.Context, m meshOf, request *analysisv1.ListReviewsRequest) ([]*analysisv1.Review, error) {
-	answers, err := mesh.Everywhere(ctx, m, func(ctx context.Context, client clients) (*analysisv1.ListReviewsResponse, error) {
-		return client.analysis.ListReviews(ctx, request)
+func reviews(ctx context.Context, m mesh.Mesh, request *analysisv1.ListReviewsRequest) ([]*analysisv1.Review, error) {
+	answers, err := mesh.Everywhere(ctx, m, func(ctx context.Context, one mesh.Clients) (*analysisv1.ListReviewsResponse, error) {
+		return one.Analysis.ListReviews(ctx, request)
 	})
 	return analysis.Slowest(answers), err
 }
 
 // review draws one review, in each stage that is kept.
-func (c *command) review(ctx context.Context, m meshOf, id string, out io.Writer) error {
+func (c *command) review(ctx context.Context, m mesh.Mesh, id string, out io.Writer) error {
 	found, err := reviews(ctx, m, &analysisv1.ListReviewsRequest{Id: id})
 	if err != nil {
 		return err
@@ -251,7 +264,7 @@ func (c *command) review(ctx context.Context, m meshOf, id string, out io.Writer
 }
 
 // listSlowest lists the slowest reviews of all dispatchers.
-func (c *command) listSlowest(ctx context.Context, m meshOf, out io.Writer) error {
+func (c *command) listSlowest(ctx context.Context, m mesh.Mesh, out io.Writer) error {
 	found, err := reviews(ctx, m, &analysisv1.ListReviewsRequest{
 		Cluster: c.cluster, Hook: c.hook, Since: timestamppb.New(time.Now().Add(-c.since)), Limit: uint32(c.slowest),
 	})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/analysis"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 )
@@ -43,12 +44,12 @@ func (w window) span(now time.Time) time.Duration {
 }
 
 // comparison compares the period of --since with the period of --compare.
-func (c *command) comparison() (func(context.Context, meshOf, io.Writer) error, error) {
+func (c *command) comparison() (func(context.Context, mesh.Mesh, io.Writer) error, error) {
 	earlier, err := parseWindow(c.compare)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, m meshOf, out io.Writer) error {
+	return func(ctx context.Context, m mesh.Mesh, out io.Writer) error {
 		now := time.Now()
 		var reports [2]*analysis.Report
 		for i, w := range []window{earlier, {from: c.since}} {

@@ -19,14 +19,14 @@ import (
 )
 
 // prediction replays the reviews that are kept.
-func (c *command) prediction() (func(context.Context, meshOf, io.Writer) error, error) {
+func (c *command) prediction() (func(context.Context, mesh.Mesh, io.Writer) error, error) {
 	var variant replay.Variant
 	for _, text := range c.whatIf {
 		if err := variant.Parse(text); err != nil {
 			return nil, fmt.Errorf("--what-if %w", err)
 		}
 	}
-	return func(ctx context.Context, m meshOf, out io.Writer) error {
+	return func(ctx context.Context, m mesh.Mesh, out io.Writer) error {
 		recordings, err := c.recorded(ctx, m)
 		if err != nil {
 			return err
@@ -46,16 +46,16 @@ func (c *command) prediction() (func(context.Context, meshOf, io.Writer) error, 
 }
 
 // recorded asks all dispatchers for their records.
-func (c *command) recorded(ctx context.Context, m meshOf) ([]analysis.Recording, error) {
+func (c *command) recorded(ctx context.Context, m mesh.Mesh) ([]analysis.Recording, error) {
 	since := timestamppb.New(time.Now().Add(-c.since))
-	return mesh.Everywhere(ctx, m, func(ctx context.Context, one clients) (r analysis.Recording, err error) {
-		if r.Hooks, err = one.config.ListHooks(ctx, &configv1.ListHooksRequest{}); err != nil {
+	return mesh.Everywhere(ctx, m, func(ctx context.Context, one mesh.Clients) (r analysis.Recording, err error) {
+		if r.Hooks, err = one.Config.ListHooks(ctx, &configv1.ListHooksRequest{}); err != nil {
 			return r, err
 		}
-		if r.Reviews, err = kept(ctx, one.analysis, &analysisv1.ListReviewsRequest{Cluster: c.cluster, Since: since}); err != nil {
+		if r.Reviews, err = kept(ctx, one.Analysis, &analysisv1.ListReviewsRequest{Cluster: c.cluster, Since: since}); err != nil {
 			return r, err
 		}
-		r.Latencies, err = one.analysis.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{Cluster: c.cluster, Since: since})
+		r.Latencies, err = one.Analysis.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{Cluster: c.cluster, Since: since})
 		return r, err
 	})
 }

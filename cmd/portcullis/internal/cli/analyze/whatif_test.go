@@ -30,8 +30,8 @@ type dispatcher struct {
 	limit     int // of a page of reviews
 }
 
-func (d *dispatcher) mesh(notes *bytes.Buffer) meshOf {
-	return mesh.Mesh[clients]{Client: clients{d, d}, Config: d, Notes: notes}
+func (d *dispatcher) mesh(notes *bytes.Buffer) mesh.Mesh {
+	return mesh.Mesh{Clients: mesh.Clients{Config: d, Analysis: d}, Notes: notes}
 }
 
 func (d *dispatcher) ListDispatchers(context.Context, *configv1.ListDispatchersRequest, ...grpc.CallOption) (*configv1.ListDispatchersResponse, error) {

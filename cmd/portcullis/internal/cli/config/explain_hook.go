@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/analysis"
-	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
@@ -37,20 +36,19 @@ func hookNamed(args []string) (name string, ok bool) {
 // hook explains the hooks of a name, their hosts, and the configurations that have them.
 func (c *explainCommand) hook(cmd *cobra.Command, name string) error {
 	return c.mesh.Use(cmd.Context(), c.timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		client := configv1.NewConfigServiceClient(conn)
-		show := &mesh.Show{Client: client, Dial: connect.Others(&c.mesh, configv1.NewConfigServiceClient), Notes: cmd.ErrOrStderr()}
+		show := &mesh.Show{Mesh: mesh.New(conn, &c.mesh, cmd.ErrOrStderr())}
 		report, err := show.Hook(ctx, name)
 		if err != nil {
 			return err
 		}
 		if len(report.Hooks) == 0 {
-			return mesh.Known(ctx, client, "", name)
+			return mesh.Known(ctx, show.Config, "", name)
 		}
-		shadows, err := c.shadows(ctx, conn, report)
+		shadows, err := shadowsOf(ctx, show.Mesh, report)
 		if err != nil {
 			return err
 		}
-		text, whole, err := explainHooks(ctx, client, report, shadows)
+		text, whole, err := explainHooks(ctx, show.Config, report, shadows)
 		if err != nil {
 			return err
 		}
@@ -61,17 +59,13 @@ func (c *explainCommand) hook(cmd *cobra.Command, name string) error {
 	})
 }
 
-// shadows returns the would-be decisions of the hooks of a report, if any of them is in shadow.
-func (c *explainCommand) shadows(ctx context.Context, conn grpc.ClientConnInterface, report *mesh.HookReport) ([]analysis.Shadow, error) {
+// shadowsOf returns the would-be decisions of the hooks of a report, if any of them is in shadow.
+func shadowsOf(ctx context.Context, m mesh.Mesh, report *mesh.HookReport) ([]analysis.Shadow, error) {
 	if !slices.ContainsFunc(report.Hooks, mesh.OnDispatchers.Shadow) {
 		return nil, nil
 	}
-	all := mesh.Mesh[analysisv1.AnalysisServiceClient]{
-		Client: analysisv1.NewAnalysisServiceClient(conn), Config: configv1.NewConfigServiceClient(conn),
-		Dial: connect.Others(&c.mesh, analysisv1.NewAnalysisServiceClient), Notes: io.Discard, // the question for the hooks noted who does not answer
-	}
-	same := func(client analysisv1.AnalysisServiceClient) analysisv1.AnalysisServiceClient { return client }
-	return mesh.Shadows(ctx, all, same, &analysisv1.ListShadowsRequest{Hook: report.Hooks[0][0].GetHook().GetName()})
+	m.Notes = io.Discard // the question for the hooks noted who does not answer
+	return mesh.Shadows(ctx, m, &analysisv1.ListShadowsRequest{Hook: report.Hooks[0][0].GetHook().GetName()})
 }
 
 // shadowRows are the would-be decisions of a hook in shadow, by cluster, and its latest cases.

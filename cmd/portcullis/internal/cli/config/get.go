@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
@@ -102,8 +103,8 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) error {
 			return besideKinds(cmd, err)
 		}
 	}
-	return c.mesh.Config(cmd.Context(), timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
-		show := c.show(cmd, client)
+	return c.mesh.Use(cmd.Context(), timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		show := c.show(cmd, conn)
 		if others != nil {
 			return others(show, ctx)
 		}
@@ -132,15 +133,15 @@ func showOthers(args []string) func(*mesh.Show, context.Context) error {
 	return nil
 }
 
-func (c *getCommand) show(cmd *cobra.Command, client configv1.ConfigServiceClient) *mesh.Show {
+func (c *getCommand) show(cmd *cobra.Command, conn grpc.ClientConnInterface) *mesh.Show {
 	return &mesh.Show{
-		Client: client, Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output, Watch: c.watch, Timeout: c.timeout,
-		Dial: connect.Others(&c.mesh, configv1.NewConfigServiceClient),
+		Mesh: mesh.New(conn, &c.mesh, cmd.ErrOrStderr()),
+		Out:  cmd.OutOrStdout(), Format: c.output, Watch: c.watch, Timeout: c.timeout,
 	}
 }
 
 func (c *getCommand) list(ctx context.Context, show *mesh.Show, which selection) error {
-	objects, findings, err := which.get(ctx, show.Client)
+	objects, findings, err := which.get(ctx, show.Config)
 	if err != nil && len(objects) == 0 {
 		return err
 	}

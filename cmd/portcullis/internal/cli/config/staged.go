@@ -11,25 +11,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
-	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
-	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
-
-// withStaged calls use with the reader of the staged objects of a mesh.
-func withStaged(ctx context.Context, m *connect.MeshAddress, timeout time.Duration, show mesh.Show, use func(context.Context, *mesh.Staged) error) error {
-	return m.Use(ctx, timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		return use(ctx, &mesh.Staged{Show: show, Client: initializerv1.NewInitializerServiceClient(conn)})
-	})
-}
 
 // staged is "get staged".
 func (c *getCommand) staged(cmd *cobra.Command, names []string, timeout time.Duration) error {
 	if c.selector != "" {
 		return errors.New("-l: staged objects are selected by their names")
 	}
-	show := mesh.Show{Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output, Watch: c.watch, Timeout: c.timeout}
-	return withStaged(cmd.Context(), &c.mesh, timeout, show, func(ctx context.Context, s *mesh.Staged) error { return s.Get(ctx, names) })
+	return c.mesh.Use(cmd.Context(), timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return c.show(cmd, conn).Staged(ctx, names)
+	})
 }
 
 // staged is "delete staged".
@@ -41,9 +33,9 @@ func (c *deleteCommand) staged(cmd *cobra.Command, names []string) error {
 	case len(c.files) > 0 || c.wait:
 		return errors.New("-f and --wait are for objects of the configuration")
 	}
-	show := mesh.Show{Out: c.out, Notes: c.notes}
-	return withStaged(cmd.Context(), &c.mesh, c.timeout, show, func(ctx context.Context, s *mesh.Staged) error {
-		err := s.Delete(ctx, name, c.expect, c.dryRun != cli.DryRunNone)
+	return c.mesh.Use(cmd.Context(), c.timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		show := mesh.Show{Mesh: mesh.New(conn, &c.mesh, c.notes), Out: c.out}
+		err := show.DeleteStaged(ctx, name, c.expect, c.dryRun != cli.DryRunNone)
 		if c.ignoreNotFound && status.Code(err) == codes.NotFound {
 			return nil
 		}
@@ -57,6 +49,8 @@ func (c *explainCommand) staged(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	show := mesh.Show{Out: cmd.OutOrStdout(), Notes: cmd.ErrOrStderr(), Format: c.output}
-	return withStaged(cmd.Context(), &c.mesh, c.timeout, show, func(ctx context.Context, s *mesh.Staged) error { return s.Describe(ctx, name) })
+	return c.mesh.Use(cmd.Context(), c.timeout, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		show := mesh.Show{Mesh: mesh.New(conn, &c.mesh, cmd.ErrOrStderr()), Out: cmd.OutOrStdout(), Format: c.output}
+		return show.DescribeStaged(ctx, name)
+	})
 }

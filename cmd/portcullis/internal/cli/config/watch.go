@@ -58,7 +58,7 @@ func watchObjects(ctx context.Context, show *mesh.Show, which selection) error {
 
 // stream follows one stream: all objects first, and then their changes.
 func (w *objectWatch) stream(ctx context.Context) error {
-	stream, err := w.Client.Watch(ctx, w.which.request())
+	stream, err := w.Config.Watch(ctx, w.which.request())
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 		{change(put, "a", "1"), change(put, "d", "a longer one"), synced, change(put, "a", "2"), status.Error(codes.PermissionDenied, "no role")},
 	}}
 	var out, notes bytes.Buffer
-	err := watchObjects(t.Context(), &mesh.Show{Client: client, Out: &out, Notes: &notes}, selection{})
+	err := watchObjects(t.Context(), &mesh.Show{Mesh: mesh.Mesh{Clients: mesh.Clients{Config: client}, Notes: &notes}, Out: &out}, selection{})
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("ended with %v", err)
 	}
@@ -75,7 +75,7 @@ Role/a  -         -            -          -       -     2
 	}
 
 	client = &watches{calls: [][]any{{status.Error(codes.Unavailable, "nobody there")}}}
-	show := &mesh.Show{Client: client, Out: &out, Notes: &notes}
+	show := &mesh.Show{Mesh: mesh.Mesh{Clients: mesh.Clients{Config: client}, Notes: &notes}, Out: &out}
 	if err := watchObjects(t.Context(), show, selection{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a mesh that does not answer at all: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -106,17 +105,6 @@ func (t *MeshAddress) Other(address string) (*grpc.ClientConn, error) {
 	other := *t
 	other.readyFile, other.Server, other.name = "", address, t.serverName()
 	return other.Dial(maxConfigurationBytes)
-}
-
-// Others opens channels of one service to other dispatchers, as Other does.
-func Others[C any](t *MeshAddress, client func(grpc.ClientConnInterface) C) func(address string) (C, io.Closer, error) {
-	return func(address string) (c C, closer io.Closer, err error) {
-		conn, err := t.Other(address)
-		if err != nil {
-			return c, nil, err
-		}
-		return client(conn), conn, nil
-	}
 }
 
 func (t *MeshAddress) serverName() string {

@@ -69,7 +69,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 		return errors.New("--timeout: use a time, as in 30s")
 	}
 	return c.mesh.Use(ctx, 0, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		r := &reader{clients: clientsOf(conn), dial: mesh.Dial[clients](connect.Others(&c.mesh, clientsOf)), timeout: c.timeout}
+		r := &reader{mesh: mesh.New(conn, &c.mesh, io.Discard), timeout: c.timeout}
 		if err := r.mayRead(ctx); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 func (r *reader) mayRead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	_, err := r.clients.config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+	_, err := r.mesh.Config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -103,7 +105,7 @@ func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
 		"a dispatcher without store": {status.Error(codes.FailedPrecondition, "no store"), `"staged":null`, "not known"},
 		"a store that is away":       {status.Error(codes.Unavailable, "etcd does not answer"), "initializers are not known: etcd does not answer", "pending"},
 	} {
-		r := &reader{clients: clients{config: configuration{cluster: "{}"}, analysis: records{}, staged: held{err: tc.err}}, timeout: time.Minute}
+		r := &reader{mesh: meshOf(configuration{cluster: "{}"}, held{err: tc.err}), timeout: time.Minute}
 		s, err := r.state(t.Context(), time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -115,8 +117,12 @@ func TestWhatIsHeldIsShownWithoutItsContent(t *testing.T) {
 	}
 }
 
+func meshOf(c configuration, h held) mesh.Mesh {
+	return mesh.Mesh{Clients: mesh.Clients{Config: c, Analysis: records{}, Initializers: h}, Notes: io.Discard}
+}
+
 func ask(c configuration, method, path, token string) *httptest.ResponseRecorder {
-	r := &reader{clients: clients{config: c, analysis: records{}, staged: held{}}, timeout: time.Minute}
+	r := &reader{mesh: meshOf(c, held{}), timeout: time.Minute}
 	w := httptest.NewRecorder()
 	request := httptest.NewRequest(method, path, http.NoBody)
 	request.Header.Set("Authorization", "Bearer "+token)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -26,29 +25,10 @@ import (
 
 var errBadWindow = errors.New("since: use more than nothing and at most 1h, which is how long dispatchers keep records")
 
-// clients are of one dispatcher.
-type clients struct {
-	config   configv1.ConfigServiceClient
-	analysis analysisv1.AnalysisServiceClient
-	staged   initializerv1.InitializerServiceClient
-}
-
-func clientsOf(conn grpc.ClientConnInterface) clients {
-	return clients{
-		configv1.NewConfigServiceClient(conn), analysisv1.NewAnalysisServiceClient(conn), initializerv1.NewInitializerServiceClient(conn),
-	}
-}
-
 // reader asks the mesh. It may be used concurrently.
 type reader struct {
-	clients clients
-	dial    mesh.Dial[clients]
+	mesh    mesh.Mesh // notes nothing
 	timeout time.Duration
-}
-
-// mesh reaches all dispatchers; notes receives a line about those that do not answer.
-func (r *reader) mesh(notes *bytes.Buffer) mesh.Mesh[clients] {
-	return mesh.Mesh[clients]{Client: r.clients, Config: r.clients.config, Dial: r.dial, Notes: notes}
 }
 
 // state has everything that the page shows, without single reviews.
@@ -86,18 +66,20 @@ func (p part) GetDispatcherId() string { return p.hooks.GetDispatcherId() } //no
 
 func (r *reader) state(ctx context.Context, window time.Duration) (*state, error) {
 	var notes bytes.Buffer
+	all := r.mesh
+	all.Notes = &notes
 	since := timestamppb.New(time.Now().Add(-window))
-	parts, err := mesh.Everywhere(ctx, r.mesh(&notes), func(ctx context.Context, c clients) (p part, err error) {
-		if p.hooks, err = c.config.ListHooks(ctx, &configv1.ListHooksRequest{}); err != nil {
+	parts, err := mesh.Everywhere(ctx, all, func(ctx context.Context, c mesh.Clients) (p part, err error) {
+		if p.hooks, err = c.Config.ListHooks(ctx, &configv1.ListHooksRequest{}); err != nil {
 			return p, err
 		}
-		if p.hosts, err = mesh.ListHosts(ctx, c.config, ""); err != nil {
+		if p.hosts, err = mesh.ListHosts(ctx, c.Config, ""); err != nil {
 			return p, err
 		}
-		if p.latencies, err = c.analysis.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{Since: since}); err != nil {
+		if p.latencies, err = c.Analysis.ListLatencies(ctx, &analysisv1.ListLatenciesRequest{Since: since}); err != nil {
 			return p, err
 		}
-		if p.shadows, err = c.analysis.ListShadows(ctx, &analysisv1.ListShadowsRequest{Since: since}); status.Code(err) == codes.Unimplemented {
+		if p.shadows, err = c.Analysis.ListShadows(ctx, &analysisv1.ListShadowsRequest{Since: since}); status.Code(err) == codes.Unimplemented {
 			err = nil // it is older than these records
 		}
 		return p, err
@@ -131,7 +113,7 @@ func (r *reader) state(ctx context.Context, window time.Duration) (*state, error
 // addStaged adds the objects that are held for initializers: one dispatcher knows the objects of all. The rest of the page needs no
 // store.
 func (r *reader) addStaged(ctx context.Context, out *state) error {
-	found, err := r.clients.staged.List(ctx, &initializerv1.ListRequest{})
+	found, err := r.mesh.Initializers.List(ctx, &initializerv1.ListRequest{})
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.FailedPrecondition: // it is older than initializers, or has no store
@@ -149,14 +131,14 @@ func (r *reader) addStaged(ctx context.Context, out *state) error {
 
 // addConfiguration adds the other dispatchers and the clusters, as one dispatcher knows them.
 func (r *reader) addConfiguration(ctx context.Context, out *state) error {
-	dispatchers, err := r.clients.config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+	dispatchers, err := r.mesh.Config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	if err != nil {
 		return err
 	}
 	if out.Dispatchers, err = gateway.Marshal(dispatchers); err != nil {
 		return err
 	}
-	found, err := r.clients.config.List(ctx, &configv1.ListRequest{Kind: "Cluster"})
+	found, err := r.mesh.Config.List(ctx, &configv1.ListRequest{Kind: "Cluster"})
 	if err != nil {
 		return err
 	}
@@ -177,9 +159,8 @@ func (r *reader) addConfiguration(ctx context.Context, out *state) error {
 
 // reviews are the reviews of all dispatchers, the slowest first.
 func (r *reader) reviews(ctx context.Context, request *analysisv1.ListReviewsRequest) (json.RawMessage, error) {
-	var notes bytes.Buffer
-	answers, err := mesh.Everywhere(ctx, r.mesh(&notes), func(ctx context.Context, c clients) (*analysisv1.ListReviewsResponse, error) {
-		return c.analysis.ListReviews(ctx, request)
+	answers, err := mesh.Everywhere(ctx, r.mesh, func(ctx context.Context, c mesh.Clients) (*analysisv1.ListReviewsResponse, error) {
+		return c.Analysis.ListReviews(ctx, request)
 	})
 	if err != nil {
 		return nil, err
@@ -189,8 +170,7 @@ func (r *reader) reviews(ctx context.Context, request *analysisv1.ListReviewsReq
 
 // shadows returns the would-be decisions of the hooks of a name, as far back as they are recorded.
 func (r *reader) shadows(ctx context.Context, hook string) ([]analysis.Shadow, error) {
-	all := r.mesh(new(bytes.Buffer)) // the page has asked for the state, with notes
-	return mesh.Shadows(ctx, all, func(c clients) analysisv1.AnalysisServiceClient { return c.analysis }, &analysisv1.ListShadowsRequest{Hook: hook})
+	return mesh.Shadows(ctx, r.mesh, &analysisv1.ListShadowsRequest{Hook: hook})
 }
 
 func appendJSON[M proto.Message](to []json.RawMessage, messages []M) ([]json.RawMessage, error) {

@@ -19,7 +19,7 @@ func (s *Show) Changes(ctx context.Context) error {
 		w := &changesShown{Show: s, table: printer.NewTable(s.Out, s.Format, columns)}
 		return s.poll(ctx, w.once)
 	}
-	answer, err := s.Client.ListChanges(ctx, &configv1.ListChangesRequest{})
+	answer, err := s.Config.ListChanges(ctx, &configv1.ListChangesRequest{})
 	if err != nil {
 		return err
 	}
@@ -37,13 +37,13 @@ type changesShown struct {
 // once shows the changes that came since the last look. Where there are more than an answer has unasked, all are asked for that
 // the store remembers.
 func (w *changesShown) once(ctx context.Context) error {
-	answer, err := w.Client.ListChanges(ctx, &configv1.ListChangesRequest{})
+	answer, err := w.Config.ListChanges(ctx, &configv1.ListChangesRequest{})
 	if err != nil {
 		return err
 	}
 	fresh, met := w.since(answer)
 	if w.begun && !met && len(fresh) > 0 {
-		if answer, err = w.Client.ListChanges(ctx, &configv1.ListChangesRequest{Limit: etcdstore.MaxHistory}); err != nil {
+		if answer, err = w.Config.ListChanges(ctx, &configv1.ListChangesRequest{Limit: etcdstore.MaxHistory}); err != nil {
 			return err
 		}
 		if fresh, met = w.since(answer); !met && w.latest != "" {

@@ -20,7 +20,7 @@ func (s *Show) Dispatchers(ctx context.Context) error {
 	if s.Watch {
 		return s.watchDispatchers(ctx)
 	}
-	answer, err := s.Client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+	answer, err := s.Config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *Show) watchDispatchers(ctx context.Context) error {
 	each := Shown[[]string]{Same: slices.Equal[[]string]}
 	table := printer.NewTable(s.Out, s.Format, dispatcherColumns())
 	return s.poll(ctx, func(ctx context.Context) error {
-		answer, err := s.Client.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
+		answer, err := s.Config.ListDispatchers(ctx, &configv1.ListDispatchersRequest{})
 		switch {
 		case err != nil:
 			return err

@@ -8,10 +8,14 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	analysisv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/analysis/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
 
 const (
@@ -21,22 +25,37 @@ const (
 	otherTimeout = 5 * time.Second
 )
 
-// Dial opens a channel to another dispatcher of the mesh, at its listener for hosts. The caller closes it.
-type Dial[C any] func(address string) (C, io.Closer, error)
+// Clients call the services of one dispatcher.
+type Clients struct {
+	Config       configv1.ConfigServiceClient
+	Analysis     analysisv1.AnalysisServiceClient
+	Initializers initializerv1.InitializerServiceClient
+}
 
-// Mesh reaches all dispatchers by clients of one service.
-type Mesh[C any] struct {
-	// Client is of the dispatcher at the address that was given, and Config likewise.
-	Client C
-	Config configv1.ConfigServiceClient
-	// Dial reaches the other dispatchers; nil if they are not asked.
-	Dial Dial[C]
+// Mesh reaches all dispatchers.
+type Mesh struct {
+	// Clients are of the dispatcher at the address that was given.
+	Clients
+
+	// Dial opens a channel to another dispatcher, at its listener for hosts, and the caller closes it; nil if the others are not asked.
+	Dial func(address string) (Clients, io.Closer, error)
 	// Notes receives a line about dispatchers that do not answer.
 	Notes io.Writer
 }
 
-func (s *Show) mesh() Mesh[configv1.ConfigServiceClient] {
-	return Mesh[configv1.ConfigServiceClient]{Client: s.Client, Config: s.Client, Dial: s.Dial, Notes: s.Notes}
+// New returns the mesh at an address, with a connection to it.
+func New(conn grpc.ClientConnInterface, address *connect.MeshAddress, notes io.Writer) Mesh {
+	clients := func(conn grpc.ClientConnInterface) Clients {
+		return Clients{configv1.NewConfigServiceClient(conn), analysisv1.NewAnalysisServiceClient(conn), initializerv1.NewInitializerServiceClient(conn)}
+	}
+	dial := func(another string) (Clients, io.Closer, error) {
+		other, err := address.Other(another)
+		if err != nil {
+			return Clients{}, nil, err
+		}
+		return clients(other), other, nil
+	}
+	return Mesh{Clients: clients(conn), Dial: dial, Notes: notes}
 }
 
 // fromDispatcher is an answer that names the dispatcher that gave it.
@@ -44,8 +63,8 @@ type fromDispatcher interface{ GetDispatcherId() string }
 
 // Everywhere asks the dispatcher at the other end of the client, and the others at their addresses. It notes the dispatchers that do not
 // answer, and returns the answers of the rest. The first answer is the client's.
-func Everywhere[C any, T fromDispatcher](ctx context.Context, m Mesh[C], ask func(context.Context, C) (T, error)) ([]T, error) {
-	first, err := ask(ctx, m.Client)
+func Everywhere[T fromDispatcher](ctx context.Context, m Mesh, ask func(context.Context, Clients) (T, error)) ([]T, error) {
+	first, err := ask(ctx, m.Clients)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +86,7 @@ func Everywhere[C any, T fromDispatcher](ctx context.Context, m Mesh[C], ask fun
 			continue
 		}
 		g.Go(func() error {
-			asked[i], failed[i] = askOther(ctx, m.Dial, d, ask)
+			asked[i], failed[i] = askOther(ctx, m, d, ask)
 			return nil
 		})
 	}
@@ -88,15 +107,15 @@ func Everywhere[C any, T fromDispatcher](ctx context.Context, m Mesh[C], ask fun
 }
 
 // askOther asks a dispatcher at its addresses, one after the other.
-func askOther[C any, T fromDispatcher](
-	ctx context.Context, dial Dial[C], d *configv1.DispatcherStatus, ask func(context.Context, C) (T, error),
+func askOther[T fromDispatcher](
+	ctx context.Context, m Mesh, d *configv1.DispatcherStatus, ask func(context.Context, Clients) (T, error),
 ) (*T, error) {
-	if len(d.GetAddresses()) == 0 || dial == nil {
+	if len(d.GetAddresses()) == 0 || m.Dial == nil {
 		return nil, fmt.Errorf("has no address (serve --advertise-hosts)")
 	}
 	var last error
 	for _, address := range d.GetAddresses() {
-		answer, err := askAt(ctx, dial, address, ask)
+		answer, err := askAt(ctx, m, address, ask)
 		switch {
 		case err != nil:
 			last = fmt.Errorf("does not answer at %s: %s", address, reason(err))
@@ -109,15 +128,15 @@ func askOther[C any, T fromDispatcher](
 	return nil, last
 }
 
-func askAt[C, T any](ctx context.Context, dial Dial[C], address string, ask func(context.Context, C) (T, error)) (answer T, err error) {
-	client, closer, err := dial(address)
+func askAt[T any](ctx context.Context, m Mesh, address string, ask func(context.Context, Clients) (T, error)) (answer T, err error) {
+	clients, closer, err := m.Dial(address)
 	if err != nil {
 		return answer, err
 	}
 	defer func() { _ = closer.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, otherTimeout)
 	defer cancel()
-	return ask(ctx, client)
+	return ask(ctx, clients)
 }
 
 // reason is an error without the words of gRPC, safe to print.

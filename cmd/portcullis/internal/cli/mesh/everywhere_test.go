@@ -41,6 +41,11 @@ func (m *member) ListDispatchers(context.Context, *configv1.ListDispatchersReque
 	return m.others, nil
 }
 
+// meshOf has one dispatcher.
+func meshOf(client configv1.ConfigServiceClient, notes io.Writer) Mesh {
+	return Mesh{Clients: Clients{Config: client}, Notes: notes}
+}
+
 // streamed is a hook that hosts serve.
 func streamed(name string, hosts uint32, state configv1.Hook_State) *configv1.Hook {
 	return &configv1.Hook{
@@ -69,12 +74,13 @@ func TestHooksAreThoseOfAllDispatchersThatAnswer(t *testing.T) {
 		}},
 	}
 	var out, notes bytes.Buffer
-	s := &Show{Client: first, Out: &out, Notes: &notes, Dial: func(address string) (configv1.ConfigServiceClient, io.Closer, error) {
+	dial := func(address string) (Clients, io.Closer, error) {
 		if m := there[address]; m != nil {
-			return m, io.NopCloser(nil), nil
+			return Clients{Config: m}, io.NopCloser(nil), nil
 		}
-		return nil, nil, errors.New("no route")
-	}}
+		return Clients{}, nil, errors.New("no route")
+	}
+	s := &Show{Mesh: Mesh{Clients{Config: first}, dial, &notes}, Out: &out}
 	if err := s.Hooks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +113,7 @@ func TestHooksOfOneDispatcherAreShownWhenTheOthersAreNotKnown(t *testing.T) {
 		"": {Dispatchers: []*configv1.DispatcherStatus{{DispatcherId: "one"}}},
 	} {
 		var out, notes bytes.Buffer
-		s := &Show{Client: &member{id: "one", hooks: []*configv1.Hook{streamed("a", 1, 1)}, others: others}, Out: &out, Notes: &notes}
+		s := &Show{Mesh: meshOf(&member{id: "one", hooks: []*configv1.Hook{streamed("a", 1, 1)}, others: others}, &notes), Out: &out}
 		if err := s.Hooks(t.Context()); err != nil || notes.String() != want || !strings.Contains(out.String(), "1 host") {
 			t.Errorf("%v: noted %q, want %q: %s", err, &notes, want, &out)
 		}

@@ -30,11 +30,11 @@ func (a hookAnswer) GetDispatcherId() string { return a.hooks.GetDispatcherId() 
 
 // Hook asks the dispatchers about the hooks of a name, and notes the dispatchers that do not answer.
 func (s *Show) Hook(ctx context.Context, name string) (*HookReport, error) {
-	answers, err := Everywhere(ctx, s.mesh(), func(ctx context.Context, client configv1.ConfigServiceClient) (a hookAnswer, err error) {
-		if a.hooks, err = client.ListHooks(ctx, &configv1.ListHooksRequest{Name: name}); err != nil {
+	answers, err := Everywhere(ctx, s.Mesh, func(ctx context.Context, c Clients) (a hookAnswer, err error) {
+		if a.hooks, err = c.Config.ListHooks(ctx, &configv1.ListHooksRequest{Name: name}); err != nil {
 			return a, err
 		}
-		a.hosts, err = ListHosts(ctx, client, name)
+		a.hosts, err = ListHosts(ctx, c.Config, name)
 		return a, err
 	})
 	if err != nil {

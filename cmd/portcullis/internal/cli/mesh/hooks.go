@@ -17,8 +17,8 @@ func (s *Show) Hooks(ctx context.Context) error {
 	if s.Watch {
 		return errNoWatch
 	}
-	answers, err := Everywhere(ctx, s.mesh(), func(ctx context.Context, client configv1.ConfigServiceClient) (*configv1.ListHooksResponse, error) {
-		return client.ListHooks(ctx, &configv1.ListHooksRequest{})
+	answers, err := Everywhere(ctx, s.Mesh, func(ctx context.Context, c Clients) (*configv1.ListHooksResponse, error) {
+		return c.Config.ListHooks(ctx, &configv1.ListHooksRequest{})
 	})
 	if err != nil {
 		return err

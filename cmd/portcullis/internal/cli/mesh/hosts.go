@@ -46,8 +46,8 @@ func (s *Show) Hosts(ctx context.Context) error {
 	if s.Watch {
 		return errNoWatch
 	}
-	answers, err := Everywhere(ctx, s.mesh(), func(ctx context.Context, client configv1.ConfigServiceClient) (*configv1.ListHostsResponse, error) {
-		return ListHosts(ctx, client, "")
+	answers, err := Everywhere(ctx, s.Mesh, func(ctx context.Context, c Clients) (*configv1.ListHostsResponse, error) {
+		return ListHosts(ctx, c.Config, "")
 	})
 	if err != nil {
 		return err

@@ -15,17 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
-	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // Show prints answers of a mesh. It is for one goroutine.
 type Show struct {
-	Client  configv1.ConfigServiceClient
-	Dial    Dial[configv1.ConfigServiceClient] // reaches the other dispatchers; nil if they are not asked
+	Mesh
+
 	Out     io.Writer
-	Notes   io.Writer
 	Format  string        // of -o
 	Watch   bool          // goes on until the context ends, which is no error
 	Timeout time.Duration // of each call while it watches

@@ -107,7 +107,7 @@ func follows(t *testing.T, format string, client *asked, show func(*Show, contex
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var o, n bytes.Buffer
-		s := &Show{Client: client, Out: &o, Notes: &n, Format: format, Watch: true, Timeout: time.Minute}
+		s := &Show{Mesh: meshOf(client, &n), Out: &o, Format: format, Watch: true, Timeout: time.Minute}
 		if err := show(s, t.Context()); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("ended with %v", err)
 		}
@@ -197,12 +197,12 @@ func TestAMeshThatDoesNotAnswerIsAskedAgainOnceItHasAnswered(t *testing.T) {
 		t.Errorf("printed %s, said %s", out, notes)
 	}
 	for want, err := range map[codes.Code]error{codes.Unavailable: away, codes.DeadlineExceeded: late, codes.PermissionDenied: errEnd} {
-		s := &Show{Client: &asked{answers: []any{err}}, Out: &bytes.Buffer{}, Notes: &bytes.Buffer{}, Watch: true, Timeout: time.Minute}
+		s := &Show{Mesh: meshOf(&asked{answers: []any{err}}, &bytes.Buffer{}), Out: &bytes.Buffer{}, Watch: true, Timeout: time.Minute}
 		if err := s.Changes(t.Context()); status.Code(err) != want {
 			t.Errorf("a mesh that never answered: %v, want %v", err, want)
 		}
 	}
-	s := &Show{Client: &asked{}, Format: printer.YAML, Watch: true}
+	s := &Show{Mesh: meshOf(&asked{}, nil), Format: printer.YAML, Watch: true}
 	if err := s.Dispatchers(t.Context()); err == nil || !strings.Contains(err.Error(), "use -o json") {
 		t.Errorf("as YAML: %v", err)
 	}

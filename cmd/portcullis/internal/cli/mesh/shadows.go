@@ -11,11 +11,9 @@ import (
 )
 
 // Shadows asks all dispatchers for their records of hooks in shadow, and merges these. A dispatcher of an earlier release has none.
-func Shadows[C any](
-	ctx context.Context, m Mesh[C], of func(C) analysisv1.AnalysisServiceClient, request *analysisv1.ListShadowsRequest,
-) ([]analysis.Shadow, error) {
-	answers, err := Everywhere(ctx, m, func(ctx context.Context, client C) (*analysisv1.ListShadowsResponse, error) {
-		return of(client).ListShadows(ctx, request)
+func Shadows(ctx context.Context, m Mesh, request *analysisv1.ListShadowsRequest) ([]analysis.Shadow, error) {
+	answers, err := Everywhere(ctx, m, func(ctx context.Context, c Clients) (*analysisv1.ListShadowsResponse, error) {
+		return c.Analysis.ListShadows(ctx, request)
 	})
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		return nil, err

@@ -23,20 +23,13 @@ const StagedArg = "staged"
 
 const stagedKind = "StagedObject"
 
-// Staged shows objects of CREATE requests that are held until initializers have acted. Dispatchers with a store know each other's
-// objects.
-type Staged struct {
-	Show
-
-	Client initializerv1.InitializerServiceClient
-}
-
-// Get shows those that names select; all without a name.
-func (s *Staged) Get(ctx context.Context, names []string) error {
+// Staged shows objects of CREATE requests that are held until initializers have acted: those that names select, and all without a
+// name. Dispatchers with a store know each other's objects.
+func (s *Show) Staged(ctx context.Context, names []string) error {
 	if s.Watch {
-		return s.watch(ctx, names)
+		return s.watchStaged(ctx, names)
 	}
-	all, err := s.list(ctx)
+	all, err := s.listStaged(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,9 +47,9 @@ func (s *Staged) Get(ctx context.Context, names []string) error {
 	return cmp.Or(failed, err)
 }
 
-// Describe shows one staged object in detail.
-func (s *Staged) Describe(ctx context.Context, name string) error {
-	o, err := s.one(ctx, name)
+// DescribeStaged shows one staged object in detail.
+func (s *Show) DescribeStaged(ctx context.Context, name string) error {
+	o, err := s.oneStaged(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -69,17 +62,17 @@ func (s *Staged) Describe(ctx context.Context, name string) error {
 	})
 }
 
-// Delete ends the hold of an object with this name, and of this version unless that is empty: its creation fails. With dry it only
+// DeleteStaged ends the hold of an object with this name, and of this version unless that is empty: its creation fails. With dry it only
 // prints the name.
-func (s *Staged) Delete(ctx context.Context, name, version string, dry bool) error {
-	o, err := s.one(ctx, name)
+func (s *Show) DeleteStaged(ctx context.Context, name, version string, dry bool) error {
+	o, err := s.oneStaged(ctx, name)
 	if err != nil {
 		return err
 	}
 	result := "would be deleted (dry run)"
 	if !dry {
 		result = "is deleted: its creation fails"
-		if _, err := s.Client.Delete(ctx, &initializerv1.DeleteRequest{Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: version}); err != nil {
+		if _, err := s.Initializers.Delete(ctx, &initializerv1.DeleteRequest{Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: version}); err != nil {
 			return err
 		}
 	}
@@ -87,14 +80,14 @@ func (s *Staged) Delete(ctx context.Context, name, version string, dry bool) err
 	return err
 }
 
-func (s *Staged) list(ctx context.Context) ([]*initializerv1.StagedObject, error) {
-	answer, err := s.Client.List(ctx, &initializerv1.ListRequest{})
+func (s *Show) listStaged(ctx context.Context) ([]*initializerv1.StagedObject, error) {
+	answer, err := s.Initializers.List(ctx, &initializerv1.ListRequest{})
 	return answer.GetObjects(), err
 }
 
 // one is the object that a name selects.
-func (s *Staged) one(ctx context.Context, name string) (*initializerv1.StagedObject, error) {
-	all, err := s.list(ctx)
+func (s *Show) oneStaged(ctx context.Context, name string) (*initializerv1.StagedObject, error) {
+	all, err := s.listStaged(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // stagedWatch shows staged objects, and their changes.
 type stagedWatch struct {
-	*Staged
+	*Show
 
 	names []string
 	table *printer.Table
@@ -25,11 +25,11 @@ type stagedWatch struct {
 }
 
 // watch begins a stream that ends again, and shows nothing twice.
-func (s *Staged) watch(ctx context.Context, names []string) error {
+func (s *Show) watchStaged(ctx context.Context, names []string) error {
 	if s.Format != "" && s.Format != printer.Wide && s.Format != printer.JSON {
 		return fmt.Errorf("-w and -o %s: staged objects are watched as a table; use -o json for tools", s.Format)
 	}
-	w := &stagedWatch{Staged: s, names: names, table: printer.NewTable(s.Out, s.Format, stagedColumns())}
+	w := &stagedWatch{Show: s, names: names, table: printer.NewTable(s.Out, s.Format, stagedColumns())}
 	w.shown.Same = func(a, b *initializerv1.StagedObject) bool {
 		return a.GetUid() == b.GetUid() && a.GetResourceVersion() == b.GetResourceVersion()
 	}
@@ -49,7 +49,7 @@ func (s *Staged) watch(ctx context.Context, names []string) error {
 
 // stream follows one stream: all objects first, and then their changes.
 func (w *stagedWatch) stream(ctx context.Context) error {
-	stream, err := w.Client.Watch(ctx, &initializerv1.WatchRequest{Bookmarks: true})
+	stream, err := w.Initializers.Watch(ctx, &initializerv1.WatchRequest{Bookmarks: true})
 	if err != nil {
 		return err
 	}

@@ -107,16 +107,6 @@ func (c *command) print(r *Report, out io.Writer) error {
 	return printer.Print(out, c.output, r, func() error { return r.write(printer.NewPage(out, c.output), c.limit) })
 }
 
-// clients are of one dispatcher.
-type clients struct {
-	config   configv1.ConfigServiceClient
-	analysis analysisv1.AnalysisServiceClient
-}
-
-func clientsOf(conn grpc.ClientConnInterface) clients {
-	return clients{configv1.NewConfigServiceClient(conn), analysisv1.NewAnalysisServiceClient(conn)}
-}
-
 // part has the answers of one dispatcher.
 type part struct {
 	*analysisv1.ListShadowsResponse
@@ -126,16 +116,14 @@ type part struct {
 
 // Ask asks every dispatcher; conn leads to the first. It writes to notes about dispatchers that do not answer.
 func Ask(ctx context.Context, conn grpc.ClientConnInterface, address *connect.MeshAddress, q Query, notes io.Writer) (*Report, error) {
-	m := mesh.Mesh[clients]{
-		Client: clientsOf(conn), Config: configv1.NewConfigServiceClient(conn), Dial: connect.Others(address, clientsOf), Notes: notes,
-	}
+	m := mesh.New(conn, address, notes)
 	since := time.Now().Add(-q.Since)
 	request := &analysisv1.ListShadowsRequest{Cluster: q.Cluster, Hook: q.Hook, Since: timestamppb.New(since)}
-	parts, err := mesh.Everywhere(ctx, m, func(ctx context.Context, client clients) (p part, err error) {
-		if p.ListShadowsResponse, err = client.analysis.ListShadows(ctx, request); err != nil {
+	parts, err := mesh.Everywhere(ctx, m, func(ctx context.Context, one mesh.Clients) (p part, err error) {
+		if p.ListShadowsResponse, err = one.Analysis.ListShadows(ctx, request); err != nil {
 			return p, err
 		}
-		hooks, err := client.config.ListHooks(ctx, &configv1.ListHooksRequest{Name: q.Hook})
+		hooks, err := one.Config.ListHooks(ctx, &configv1.ListHooksRequest{Name: q.Hook})
 		p.hooks = hooks.GetHooks()
 		return p, err
 	})
