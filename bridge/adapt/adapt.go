@@ -26,6 +26,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge/jsonreview"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // defaultTimeout is for a context without a deadline, which a host never has: the default of timeoutSeconds.
@@ -212,7 +213,7 @@ func (x *exchange) send(ctx context.Context) (*jsonreview.Answer, error) {
 		if !again {
 			return got, nil
 		}
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			return nil, fmt.Errorf("%w, while waiting to retry, as the webhook asked with %s", ctx.Err(), resp.Status)
 		}
 	}
@@ -229,18 +230,6 @@ func (x *exchange) roundTrip(ctx context.Context) (*http.Response, error) {
 			return resp, err
 		}
 		(&http.Client{Transport: x.network}).CloseIdleConnections()
-	}
-}
-
-// sleep waits, and reports false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

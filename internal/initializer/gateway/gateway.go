@@ -20,6 +20,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // Limits of requests.
@@ -93,12 +94,7 @@ func (a *answer) delay(ctx context.Context, err error) {
 	if a.events != nil || statusOf(err, a.target).Code != http.StatusTooManyRequests {
 		return
 	}
-	t := time.NewTimer(retryAfterSeconds * time.Second)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	clock.Sleep(ctx, retryAfterSeconds*time.Second)
 }
 
 // serve answers one request, or returns the error of its answer.

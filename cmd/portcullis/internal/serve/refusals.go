@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 const (
@@ -38,10 +40,5 @@ func delayRefusal(ctx context.Context, method string, err error) {
 	if status.Code(err) != codes.ResourceExhausted || !ofControlPlane(method) {
 		return
 	}
-	t := time.NewTimer(refusalDelay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	clock.Sleep(ctx, refusalDelay)
 }

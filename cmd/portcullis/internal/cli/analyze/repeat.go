@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // clearScreen puts the cursor of a terminal in its first place, and clears the screen.
@@ -49,7 +49,7 @@ func (r *repetition) run(cmd *cobra.Command, format string, once func(ctx contex
 	if printers.IsTerminal(out) {
 		before = clearScreen
 	}
-	for answered := false; ; connect.Pause(ctx, r.every) {
+	for answered := false; ; clock.Sleep(ctx, r.every) {
 		var answer, note bytes.Buffer
 		err := once(ctx, &answer, &note)
 		switch {

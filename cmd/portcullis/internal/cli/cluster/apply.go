@@ -15,6 +15,7 @@ import (
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
@@ -69,7 +70,7 @@ func writeAgain(ctx context.Context, to *registrar.Registrar, cluster, name stri
 		if now.Sub(begun) < againPoll {
 			fmt.Fprintf(notes, "they are written once more in %s, since an API server can miss a change\n", touch.Delay)
 		}
-		if connect.Pause(ctx, againPoll); ctx.Err() != nil {
+		if !clock.Sleep(ctx, againPoll) {
 			return fmt.Errorf("the entries are there, and were not written once more, so that an API server may have missed the change: "+
 				"run the same command again: %w", ctx.Err())
 		}

@@ -17,6 +17,7 @@ import (
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -105,7 +106,7 @@ func (c *unregisterCommand) run(ctx context.Context, name string, out, notes io.
 		return err
 	}
 	if slices.ContainsFunc(changes, func(c registrar.Diff) bool { return c.Action == registrar.Deleted }) {
-		connect.Pause(ctx, entriesLinger)
+		clock.Sleep(ctx, entriesLinger)
 	}
 	return c.mesh.Config(ctx, c.timeout, func(ctx context.Context, client configv1.ConfigServiceClient) error {
 		return c.removeDocument(ctx, client, name, change)
@@ -133,7 +134,7 @@ func (c *unregisterCommand) release(ctx context.Context, from *registrar.Registr
 				"use --remove-document, or remove spec.registration from its Cluster document first, and wait 15 s. In an emergency empty them, "+
 				"and the mesh leaves them so: %s", name, registrar.BreakGlassOn(c.object))
 		}
-		if connect.Pause(ctx, keeperPoll); ctx.Err() != nil {
+		if !clock.Sleep(ctx, keeperPoll) {
 			return fmt.Errorf("a dispatcher still keeps the entries of %s: look at its log, and run the same command again", name)
 		}
 	}
@@ -165,7 +166,7 @@ func (c *unregisterCommand) awaitFollowed(ctx context.Context, from *registrar.R
 			return fmt.Errorf("the mesh follows %s, which the API server of %s does not call: use --remove-document, or remove spec.follow from its Cluster "+
 				"document first; with a dead mesh switch them on by hand (docs/clusters.md, The way back)", strings.Join(off, ", "), name)
 		}
-		if connect.Pause(ctx, keeperPoll); ctx.Err() != nil {
+		if !clock.Sleep(ctx, keeperPoll) {
 			return fmt.Errorf("the cluster does not call %s, which the mesh has followed and has not switched on: "+
 				"look at the log of the dispatchers, or do it by hand (docs/clusters.md, The way back), and run the same command again",
 				strings.Join(off, ", "))
@@ -183,7 +184,7 @@ func (c *unregisterCommand) removeDocument(ctx context.Context, client configv1.
 		if len(left) == 0 {
 			return change.Remove(ctx, client, kinds.ClusterKind, name)
 		}
-		if connect.Pause(ctx, keeperPoll); ctx.Err() != nil {
+		if !clock.Sleep(ctx, keeperPoll) {
 			return fmt.Errorf("the mesh still has %s: look at the log of the dispatchers, and run the same command again", strings.Join(left, ", "))
 		}
 	}

@@ -4,6 +4,8 @@ package connect
 import (
 	"context"
 	"time"
+
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // Retry calls once until it returns nil, ctx ends, or an error after which lost does not want to go on. It returns the last
@@ -14,16 +16,6 @@ func Retry(ctx context.Context, wait time.Duration, once func(context.Context) e
 		if err == nil || ctx.Err() != nil || !lost(err) {
 			return err
 		}
-		Pause(ctx, wait)
-	}
-}
-
-// Pause waits for d, or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		clock.Sleep(ctx, wait)
 	}
 }

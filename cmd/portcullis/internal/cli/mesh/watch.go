@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 )
 
 // lookInterval is the pause between two calls for answers that have no stream.
@@ -28,7 +29,7 @@ func (s *Show) poll(ctx context.Context, ask func(context.Context) error) error 
 				return err
 			}
 			begun, silent = true, false
-			connect.Pause(ctx, lookInterval)
+			clock.Sleep(ctx, lookInterval)
 		}
 		return nil
 	}
