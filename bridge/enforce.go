@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -96,22 +97,7 @@ func enforcedCode(r *admissionv1.ReviewResponse) int {
 
 // statusOf is the status of a denial in Kubernetes' type.
 func statusOf(s *admissionv1.Status) metav1.Status {
-	out := metav1.Status{
-		Status: cmp.Or(s.GetStatus(), metav1.StatusFailure), Message: s.GetMessage(),
-		Reason: metav1.StatusReason(s.GetReason()), Code: max(s.GetCode(), http.StatusBadRequest),
-	}
-	d := s.GetDetails()
-	if d == nil {
-		return out
-	}
-	out.Details = &metav1.StatusDetails{
-		Name: d.GetName(), Group: d.GetGroup(), Kind: d.GetKind(), UID: types.UID(d.GetUid()),
-		RetryAfterSeconds: d.GetRetryAfterSeconds(),
-	}
-	for _, cause := range d.GetCauses() {
-		out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
-			Type: metav1.CauseType(cause.GetReason()), Message: cause.GetMessage(), Field: cause.GetField(),
-		})
-	}
-	return out
+	out := conversion.KubernetesStatus(s)
+	out.Status, out.Code = cmp.Or(out.Status, metav1.StatusFailure), max(out.Code, http.StatusBadRequest)
+	return *out
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 
 	k8sv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -236,7 +235,7 @@ func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionRespo
 		return &admissionv1.AdmissionResponse{}
 	}
 	m := &admissionv1.AdmissionResponse{
-		Uid: string(r.UID), Allowed: r.Allowed, Status: statusMessage(r.Result), Patch: r.Patch,
+		Uid: string(r.UID), Allowed: r.Allowed, Status: StatusMessage(r.Result), Patch: r.Patch,
 		AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings,
 	}
 	switch {
@@ -244,24 +243,6 @@ func (d *responseDecoder) message(apiVersion string) *admissionv1.AdmissionRespo
 		m.PatchType = string(*r.PatchType)
 	case apiVersion != versionV1 && len(r.Patch) > 0:
 		m.PatchType = string(k8sv1.PatchTypeJSONPatch)
-	}
-	return m
-}
-
-// statusMessage is a Status as a message, without the fields that lists alone have.
-func statusMessage(s *metav1.Status) *admissionv1.Status {
-	if s == nil {
-		return nil
-	}
-	m := &admissionv1.Status{Status: s.Status, Message: s.Message, Reason: string(s.Reason), Code: s.Code}
-	if d := s.Details; d != nil {
-		m.Details = &admissionv1.StatusDetails{
-			Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
-		}
-		for _, c := range d.Causes {
-			m.Details.Causes = append(m.Details.Causes,
-				&admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
-		}
 	}
 	return m
 }

@@ -148,25 +148,7 @@ const deadlineExceeded = "context deadline exceeded"
 // matchError returns the status of a request whose matching failed: 404 for a missing namespace, 403 for a failed
 // matchCondition, else 500.
 func matchError(h *match.Hook, err *apierrors.StatusError) *admissionv1.Status {
-	s := err.Status()
-	return &admissionv1.Status{
-		Status:  metav1.StatusFailure,
-		Reason:  string(s.Reason),
-		Code:    codeOf(s.Code),
-		Message: fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.Message),
-		Details: details(s.Details),
-	}
-}
-
-func details(d *metav1.StatusDetails) *admissionv1.StatusDetails {
-	if d == nil {
-		return nil
-	}
-	out := &admissionv1.StatusDetails{
-		Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
-	}
-	for _, c := range d.Causes {
-		out.Causes = append(out.Causes, &admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
-	}
-	return out
+	s := conversion.StatusMessage(&err.ErrStatus)
+	s.Status, s.Code, s.Message = metav1.StatusFailure, codeOf(s.GetCode()), fmt.Sprintf("matching hook %q: %s", h.ID.Name, s.GetMessage())
+	return s
 }

@@ -11,8 +11,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 )
@@ -157,7 +157,7 @@ func decode(now *initializerv1.StagedObject, body []byte) (*initializerv1.Update
 			return nil, badRequest("metadata.initializers: {pending: [{name: ...}], result: a Status} is wanted")
 		}
 	}
-	r := &initializerv1.UpdateRequest{Key: now.GetKey(), ResourceVersion: after.metadata.text("resourceVersion"), Result: status(list.Result)}
+	r := &initializerv1.UpdateRequest{Key: now.GetKey(), ResourceVersion: after.metadata.text("resourceVersion"), Result: conversion.StatusMessage(list.Result)}
 	for _, i := range list.Pending {
 		r.Pending = append(r.Pending, i.Name)
 	}
@@ -206,44 +206,10 @@ func initializersOf(o *initializerv1.StagedObject) initializers {
 		list.Pending = append(list.Pending, initializer{name})
 	}
 	if r := o.GetResult(); r != nil {
-		list.Result = kubernetesStatus(r)
+		list.Result = conversion.KubernetesStatus(r)
+		list.Result.APIVersion, list.Result.Kind = "v1", "Status"
 	}
 	return list
-}
-
-func kubernetesStatus(s *admissionv1.Status) *metav1.Status {
-	out := &metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   s.GetStatus(), Message: s.GetMessage(), Reason: metav1.StatusReason(s.GetReason()), Code: s.GetCode(),
-	}
-	if d := s.GetDetails(); d != nil {
-		out.Details = &metav1.StatusDetails{
-			Name: d.GetName(), Group: d.GetGroup(), Kind: d.GetKind(), UID: types.UID(d.GetUid()), RetryAfterSeconds: d.GetRetryAfterSeconds(),
-		}
-		for _, c := range d.GetCauses() {
-			out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
-				Type: metav1.CauseType(c.GetReason()), Message: c.GetMessage(), Field: c.GetField(),
-			})
-		}
-	}
-	return out
-}
-
-// status is a Status of Kubernetes as a message; nil for none.
-func status(s *metav1.Status) *admissionv1.Status {
-	if s == nil {
-		return nil
-	}
-	out := &admissionv1.Status{Status: s.Status, Message: s.Message, Reason: string(s.Reason), Code: s.Code}
-	if d := s.Details; d != nil {
-		out.Details = &admissionv1.StatusDetails{
-			Name: d.Name, Group: d.Group, Kind: d.Kind, Uid: string(d.UID), RetryAfterSeconds: d.RetryAfterSeconds,
-		}
-		for _, c := range d.Causes {
-			out.Details.Causes = append(out.Details.Causes, &admissionv1.StatusCause{Reason: string(c.Type), Message: c.Message, Field: c.Field})
-		}
-	}
-	return out
 }
 
 func userInfo(u *admissionv1.UserInfo) authenticationv1.UserInfo {
