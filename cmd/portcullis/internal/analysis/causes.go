@@ -65,7 +65,7 @@ func (e *evidence) pulses(dispatcher string) map[int64]pulse {
 // starve adds a dispatcher that is short of CPU. Its time is that in which it did not run, for each second that it was observed.
 func (e *evidence) starve(found causes, dispatcher string) {
 	c := found.at(causeKey{code: CodeDispatcherCPU, phase: phaseDispatcher, subject: dispatcher})
-	c.first, c.dispatchers[dispatcher] = true, true
+	c.rank, c.dispatchers[dispatcher] = -1, true
 	for minute, p := range e.pulses(dispatcher) {
 		c.minutes.add(minute, p.stalled, uint64(p.observed/time.Second))
 	}
@@ -295,28 +295,32 @@ func (x *hookCalls) largeIsSlow() bool {
 
 // judgeInstances finds the instances that are much slower than the median of the others.
 func (x *hookCalls) judgeInstances(found causes, k callsKey) (slow bool) {
-	var means []Instance
+	type instance struct {
+		name string
+		mean Duration
+	}
+	var means []instance
 	for name, s := range x.instances {
 		if name != "" && s.calls >= fewCalls {
-			means = append(means, Instance{Name: name, Mean: mean(s.host, s.calls)})
+			means = append(means, instance{name, mean(s.host, s.calls)})
 		}
 	}
 	if len(means) < 2 {
 		return false
 	}
-	slices.SortFunc(means, func(a, b Instance) int { return cmp.Or(cmp.Compare(a.Mean, b.Mean), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(means, func(a, b instance) int { return cmp.Or(cmp.Compare(a.mean, b.mean), cmp.Compare(a.name, b.name)) })
 	usual := means[(len(means)-1)/2]
 	for _, i := range means[(len(means)-1)/2+1:] {
-		if !muchSlower(i.Mean, usual.Mean) {
+		if !muchSlower(i.mean, usual.mean) {
 			continue
 		}
 		slow = true
-		s, u := x.instances[i.Name], x.instances[usual.Name]
-		c := found.at(causeKey{code: CodeInstance, phase: partHandler.String(), hook: k.hook, subject: i.Name})
+		s, u := x.instances[i.name], x.instances[usual.name]
+		c := found.at(causeKey{code: CodeInstance, phase: partHandler.String(), hook: k.hook, subject: i.name})
 		c.took.add(s.host, s.calls)
 		c.usual.add(u.host, u.calls)
 		c.minutes.merge(x.minutes[partHandler])
-		c.hooks[k.hook.name], c.clusters[k.cluster], c.instances[i.Name] = true, true, true
+		c.hooks[k.hook.name], c.clusters[k.cluster], c.instances[i.name] = true, true, true
 	}
 	return slow
 }

@@ -55,19 +55,11 @@ func named(k key) Hook {
 func comparisonOf(before, after Hook) HookComparison {
 	c := HookComparison{Before: before, After: after, Added: after.Added - before.Added}
 	was, is := before.Phases, after.Phases
-	c.Phase, c.Grown = grown(was, is)
+	c.Phase, c.Grown = Phases{
+		Queued: max(0, is.Queued-was.Queued), Wire: max(0, is.Wire-was.Wire), Host: max(0, is.Host-was.Host),
+		Webhook: max(0, is.Webhook-was.Webhook), Applied: max(0, is.Applied-was.Applied),
+	}.Largest()
 	return c
-}
-
-// grown is the phase that is longer by most.
-func grown(was, is Phases) (name string, d Duration) {
-	if before, after := was, is; before != after {
-		name, d = Phases{
-			Queued: max(0, after.Queued-before.Queued), Wire: max(0, after.Wire-before.Wire), Host: max(0, after.Host-before.Host),
-			Webhook: max(0, after.Webhook-before.Webhook), Applied: max(0, after.Applied-before.Applied),
-		}.Largest()
-	}
-	return name, d
 }
 
 // moreFailures is by how many whole percent of all calls more calls fail.

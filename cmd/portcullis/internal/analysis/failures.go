@@ -34,7 +34,7 @@ func (x *hookCalls) judgeFailures(found causes, k callsKey) {
 		return
 	}
 	c := found.at(causeKey{code: CodeFailures, hook: k.hook})
-	c.of, c.first = c.of+x.calls, true
+	c.of, c.rank = c.of+x.calls, -1
 	for p, d := range x.failedParts {
 		c.parts[p] += d
 	}

@@ -141,7 +141,7 @@ type cause struct {
 	series                 []*analysisv1.Latency // of handlers, controllers and webhooks
 	failures               byMinute              // of failures: they themselves
 	moments                int                   // of pauses: how many
-	first                  bool                  // it comes before all others
+	rank                   int                   // causes of a lower rank come before all others
 }
 
 // causes are findings in the making.
@@ -170,23 +170,13 @@ func Findings(all []*analysisv1.Latency) []Finding {
 	out := make([]Finding, 0, len(found))
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b causeKey) int {
 		x, y := found[a], found[b]
-		return cmp.Or(-compareBool(x.first, y.first), cmp.Compare(y.took.took, x.took.took), cmp.Compare(a.code, b.code),
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(y.took.took, x.took.took), cmp.Compare(a.code, b.code),
 			cmp.Compare(a.hook.name, b.hook.name), cmp.Compare(a.subject, b.subject))
 	})
 	for _, k := range keys {
 		out = append(out, found[k].finding(k, len(whole.clusters)))
 	}
 	return out
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // finding completes a cause; so many clusters are known.

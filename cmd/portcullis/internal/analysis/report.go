@@ -95,19 +95,6 @@ type Hook struct {
 	Added Duration `json:"added"`
 	// Phases are means of one call.
 	Phases Phases `json:"phases"`
-	// Since is from when on calls took much longer than before; zero if they did not, or always did.
-	Since time.Time `json:"since,omitzero"`
-	// Slow is an instance that is much slower than the others; empty without one.
-	Slow *Instance `json:"slowInstance,omitempty"`
-}
-
-// Instance is a replica of a host.
-type Instance struct {
-	// Name is the name of the instance.
-	Name string `json:"name"`
-	// Mean is the time of its mean call, and Others the median of the other instances' mean times.
-	Mean   Duration `json:"mean"`
-	Others Duration `json:"others"`
 }
 
 // Cluster is where the time of the reviews of one cluster and stage went.
@@ -157,13 +144,6 @@ type sums struct {
 	calls, failed, failedOpen, waited           uint64
 	took                                        latency.Histogram
 	queued, wire, host, webhook, applied, alone time.Duration
-	minutes                                     map[int64]*latency.Histogram // by Unix time
-	instances                                   map[string]*instance
-}
-
-type instance struct {
-	calls uint64
-	took  time.Duration
 }
 
 // Reported is the report of latencies of all dispatchers.
@@ -172,7 +152,7 @@ func Reported(all []*analysisv1.Latency) *Report {
 	for _, l := range all {
 		k := key{l.GetCluster(), l.GetHook().GetStage(), l.GetHook().GetConfiguration(), l.GetHook().GetName()}
 		if by[k] == nil {
-			by[k] = &sums{minutes: map[int64]*latency.Histogram{}, instances: map[string]*instance{}}
+			by[k] = &sums{}
 		}
 		by[k].add(l)
 	}
@@ -217,18 +197,6 @@ func (s *sums) add(l *analysisv1.Latency) {
 		s.webhook += l.GetWire().AsDuration()
 	}
 	s.applied, s.alone = s.applied+l.GetApplied().AsDuration(), s.alone+l.GetAlone().AsDuration()
-	minute := l.GetMinute().GetSeconds()
-	if s.minutes[minute] == nil {
-		s.minutes[minute] = &latency.Histogram{}
-	}
-	s.minutes[minute].Merge(l.GetTook())
-	for _, i := range l.GetInstances() {
-		if s.instances[i.GetName()] == nil {
-			s.instances[i.GetName()] = &instance{}
-		}
-		s.instances[i.GetName()].calls += uint64(i.GetCalls())
-		s.instances[i.GetName()].took += i.GetTook().AsDuration()
-	}
 }
 
 func mean(sum time.Duration, n uint64) Duration {
@@ -255,55 +223,9 @@ func (s *sums) hook(k key, reviews *sums) Hook {
 			Queued: mean(s.queued, s.calls), Wire: mean(s.wire, s.calls), Host: mean(s.host, s.calls),
 			Webhook: mean(s.webhook, s.calls), Applied: mean(s.applied, s.calls),
 		},
-		Since: s.since(), Slow: s.slowInstance(),
 	}
 	if reviews != nil && reviews.calls > 0 {
 		h.Waited, h.Added = min(1, float64(s.waited)/float64(reviews.calls)), mean(s.alone, reviews.calls)
 	}
 	return h
-}
-
-// since returns the start of the minutes at the end whose p99 is much longer than the p99 of the median minute before them. It needs
-// a minute before.
-func (s *sums) since() time.Time {
-	var minutes []int64
-	for m, h := range s.minutes {
-		if h.Count() >= fewCalls {
-			minutes = append(minutes, m)
-		}
-	}
-	slices.Sort(minutes)
-	p99 := func(m int64) Duration { return Duration(s.minutes[m].Quantile(.99)) }
-	for first := 1; first < len(minutes); first++ {
-		before := make([]Duration, 0, first)
-		for _, m := range minutes[:first] {
-			before = append(before, p99(m))
-		}
-		slices.Sort(before)
-		usual := before[len(before)/2]
-		if !slices.ContainsFunc(minutes[first:], func(m int64) bool { return !muchSlower(p99(m), usual) }) {
-			return time.Unix(minutes[first], 0).UTC()
-		}
-	}
-	return time.Time{}
-}
-
-// slowInstance is the slowest instance, if it is much slower than the median of the others.
-func (s *sums) slowInstance() *Instance {
-	var all []Instance
-	for name, i := range s.instances {
-		if name != "" && i.calls >= fewCalls {
-			all = append(all, Instance{Name: name, Mean: mean(i.took, i.calls)})
-		}
-	}
-	if len(all) < 2 {
-		return nil
-	}
-	slices.SortFunc(all, func(a, b Instance) int { return cmp.Or(cmp.Compare(a.Mean, b.Mean), cmp.Compare(a.Name, b.Name)) })
-	slowest, others := all[len(all)-1], all[:len(all)-1]
-	slowest.Others = others[len(others)/2].Mean
-	if !muchSlower(slowest.Mean, slowest.Others) {
-		return nil
-	}
-	return &slowest
 }
