@@ -105,13 +105,8 @@ func makeCapability(cluster, name string, expires time.Duration, now time.Time) 
 		return nil, fmt.Errorf("cluster %q: %s", cluster, strings.Join(problems, "; "))
 	}
 	secret := identity.NewCapability()
-	sum := secret.Sum()
-	made := &newCapability{Cluster: cluster, Secret: secret.Reveal()}
-	made.SHA256 = hex.EncodeToString(sum[:])
-	made.Name = cmp.Or(name, now.UTC().Format(time.DateOnly)+"-"+made.SHA256[:8])
-	if expires > 0 {
-		made.NotAfter = now.Add(expires).UTC().Format(time.RFC3339)
-	}
+	made := &newCapability{Cluster: cluster, Secret: secret.Reveal(), Capability: *capabilityEntry(secret, expires, now)}
+	made.Name = cmp.Or(name, made.Name)
 	document := kinds.Cluster{Metadata: kinds.Metadata{Name: cluster}, Spec: kinds.ClusterSpec{Capabilities: []kinds.Capability{made.Capability}}}
 	if err := document.Validate().ToAggregate(); err != nil {
 		return nil, fmt.Errorf("--name: %w", err)

@@ -99,14 +99,8 @@ func printFindings(w io.Writer, findings []*configv1.Finding) {
 	for _, f := range findings {
 		where := ""
 		if f.GetFile() != "" {
-			where = fmt.Sprintf("%s:%d: ", printer.Text(f.GetFile()), f.GetLine())
+			where = placeOf(f) + ": "
 		}
-		if f.GetKey() != nil {
-			where += Name(f.GetKey()) + ": "
-		}
-		if f.GetPath() != "" {
-			where += f.GetPath() + ": "
-		}
-		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, printer.Text(f.GetMessage()), f.GetCode())
+		fmt.Fprintf(w, "%s: %s%s (%s)\n", f.GetSeverity(), where, aboutOf(f), f.GetCode())
 	}
 }
