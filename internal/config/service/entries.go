@@ -9,7 +9,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // CodeEntryDrift is the code of a finding about a Cluster: its entries were generated from another configuration than the one
@@ -35,9 +34,6 @@ const CodeEntriesWider = "entries-wider"
 
 // entriesWider returns the findings about the entries of a cluster that bring more requests than planned, each once.
 func (m *meshState) entriesWider(key config.Key) (found config.Problems) {
-	if key.Kind != kinds.ClusterKind {
-		return nil
-	}
 	for _, d := range m.dispatchers {
 		for _, w := range d.GetEntriesWider() {
 			finding := config.Problem{Severity: match.SeverityWarning, Code: CodeEntriesWider, Key: key, Message: w.GetMessage()}
@@ -52,9 +48,6 @@ func (m *meshState) entriesWider(key config.Key) (found config.Problems) {
 // entriesBehind returns the finding about the entries of a cluster that the mesh keeps; none if each dispatcher sees that they are those
 // of its configuration.
 func (m *meshState) entriesBehind(key config.Key) config.Problems {
-	if key.Kind != kinds.ClusterKind {
-		return nil
-	}
 	for _, d := range m.dispatchers {
 		for _, b := range allBehind(d) {
 			if b.GetCluster() == key.Name {
@@ -120,10 +113,7 @@ func (m *meshState) serves(key config.Key, cluster string) bool {
 
 // registered is the condition of a Cluster whose entries the mesh keeps; nil for other objects.
 func (m *meshState) registered(key config.Key) *configv1.Condition {
-	o, ok := m.objects[key]
-	if !ok {
-		o = m.others[key]
-	}
+	o := m.document(key)
 	switch {
 	case o.Cluster == nil || o.Cluster.Spec.Registration == nil:
 		return nil
@@ -142,9 +132,6 @@ func (m *meshState) registered(key config.Key) *configv1.Condition {
 
 // entryDrift returns the finding about the entries of a cluster that the dispatchers have seen; none if they match.
 func (m *meshState) entryDrift(key config.Key) config.Problems {
-	if key.Kind != kinds.ClusterKind {
-		return nil
-	}
 	var first *configv1.EntryDrift
 	var on []string
 	for _, d := range m.dispatchers {
@@ -170,7 +157,7 @@ func (m *meshState) entryDrift(key config.Key) config.Problems {
 
 // entriesUnseen returns the finding about a cluster by whose entries no dispatcher has seen a review.
 func (m *meshState) entriesUnseen(key config.Key) config.Problems {
-	if key.Kind != kinds.ClusterKind || len(m.dispatchers) == 0 {
+	if len(m.dispatchers) == 0 {
 		return nil
 	}
 	for _, d := range m.dispatchers {

@@ -6,7 +6,6 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config"
-	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
 // Codes of findings about a Cluster with spec.follow.
@@ -19,9 +18,6 @@ const (
 
 // followed returns the findings about the webhook configurations of a cluster that the mesh does not follow, although they are selected.
 func (m *meshState) followed(key config.Key) config.Problems {
-	if key.Kind != kinds.ClusterKind {
-		return nil
-	}
 	var found config.Problems
 	for _, d := range m.dispatchers {
 		for _, f := range d.GetFollows() {

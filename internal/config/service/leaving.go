@@ -60,18 +60,12 @@ func (st *storedState) copiesFor(cluster string) []string {
 
 // withoutCluster returns the finding about a copy whose cluster the mesh cannot write to.
 func (m *meshState) withoutCluster(key config.Key) config.Problems {
-	find := func(key config.Key) config.Object {
-		if o, ok := m.objects[key]; ok {
-			return o
-		}
-		return m.others[key]
-	}
-	o := find(key)
+	o := m.document(key)
 	cluster, name := o.Followed()
 	if name == "" || o.Route != nil {
 		return nil
 	}
-	if document := find(config.Key{Kind: kinds.ClusterKind, Name: cluster}).Cluster; document != nil && document.Spec.Kubeconfig != "" {
+	if document := m.document(config.Key{Kind: kinds.ClusterKind, Name: cluster}).Cluster; document != nil && document.Spec.Kubeconfig != "" {
 		return nil
 	}
 	return config.Problems{{

@@ -142,6 +142,14 @@ func (m *meshState) has(key config.Key) bool {
 	return other || m.state.Records[key] != nil
 }
 
+// document returns an object of the store, or of another source; a zero Object if neither has it.
+func (m *meshState) document(key config.Key) config.Object {
+	if o, ok := m.objects[key]; ok {
+		return o
+	}
+	return m.others[key]
+}
+
 // object returns an object with its findings and conditions; nil if there is none.
 func (m *meshState) object(key config.Key) *configv1.ConfigObject {
 	r := m.state.Records[key]
@@ -156,8 +164,11 @@ func (m *meshState) object(key config.Key) *configv1.ConfigObject {
 		return nil
 	}
 	out := objectOf(&o, r)
-	for _, p := range slices.Concat(m.byKey[key], m.noHosts(key), m.entryDrift(key), m.entriesUnseen(key), m.entriesBehind(key), m.entriesWider(key),
-		m.followed(key), m.withoutCluster(key)) {
+	problems := slices.Concat(m.byKey[key], m.noHosts(key), m.withoutCluster(key))
+	if key.Kind == kinds.ClusterKind {
+		problems = slices.Concat(problems, m.entryDrift(key), m.entriesUnseen(key), m.entriesBehind(key), m.entriesWider(key), m.followed(key))
+	}
+	for _, p := range problems {
 		out.Findings = append(out.Findings, FindingOf(p))
 	}
 	out.Conditions = m.conditions(key, r)
