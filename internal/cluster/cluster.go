@@ -284,19 +284,23 @@ func (r *Registry) remotes() map[*remote]bool {
 // API returns the way to the API server of a cluster that has a kubeconfig or bridges. The client is another one when the kubeconfig
 // has changed; it stays the registry's.
 func (r *Registry) API(ctx context.Context, cluster string) (*rest.Config, *http.Client, error) {
-	e := (*r.current.Load())[cluster]
-	if e == nil || e.remote == nil {
-		return nil, nil, fmt.Errorf("the mesh has no access to the cluster %q", cluster)
-	}
-	c, err := e.remote.connected(ctx)
+	c, err := r.clients(ctx, cluster)
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.clients.config, c.clients.client, nil
+	return c.config, c.client, nil
 }
 
 // Lists returns a client for lists of a cluster, as API does, whose answers are read with [answers.Items] or [answers.Page].
 func (r *Registry) Lists(ctx context.Context, cluster string) (rest.Interface, error) {
+	c, err := r.clients(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return c.lists, nil
+}
+
+func (r *Registry) clients(ctx context.Context, cluster string) (*clients, error) {
 	e := (*r.current.Load())[cluster]
 	if e == nil || e.remote == nil {
 		return nil, fmt.Errorf("the mesh has no access to the cluster %q", cluster)
@@ -305,7 +309,7 @@ func (r *Registry) Lists(ctx context.Context, cluster string) (rest.Interface, e
 	if err != nil {
 		return nil, err
 	}
-	return c.clients.lists, nil
+	return c.clients, nil
 }
 
 // Authorize returns nil if the caller may send reviews of the cluster, else an *AuthorizationError, or review.ErrNoConfiguration before
