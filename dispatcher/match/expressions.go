@@ -109,10 +109,14 @@ func newCompiler() admissioncel.Compiler {
 			IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: BoundCalls(env),
 		})
 	}
+	var compiler admissioncel.Compiler
+	if err == nil {
+		compiler, err = NewCompiler(base)
+	}
 	if err != nil {
 		panic(err) //nolint:forbidigo // as MustBaseEnvSet: it depends on no input
 	}
-	return admissioncel.NewCompiler(base)
+	return compiler
 }
 
 func (e *Expressions) find(expression string) *Expression {

@@ -91,10 +91,12 @@ func (c *Compiler) begin(
 	p.paramKind = paramKindOf(params)
 	if c.compiler == nil {
 		base, err := environments()
+		if err == nil {
+			c.compiler, err = match.NewCompiler(base)
+		}
 		if err != nil {
 			return compiled{err: err}, d
 		}
-		c.compiler = cel.NewCompiler(base)
 	}
 	for i, v := range variables {
 		p.ask(v.Expression, ".variables[%d].expression", i)
