@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/test/bench/https"
 	"github.com/portcullis-mesh/portcullis/test/bench/measure"
 	"github.com/portcullis-mesh/portcullis/test/bench/mesh"
@@ -89,7 +89,7 @@ func (p *Program) start(ctx context.Context, o Options) error {
 func (p *Program) caller(ctx context.Context, o Options) (flags []string, err error) {
 	file := func(name string) string { return filepath.Join(p.directory, name) }
 	if o.Contender == report.Framework {
-		port, err := freePort(ctx)
+		port, err := citest.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -108,16 +108,6 @@ func (p *Program) caller(ctx context.Context, o Options) (flags []string, err er
 	}
 	p.review, p.close = m.Review, m.Close
 	return []string{"--dispatchers", m.Address(), "--cert", file("tls.crt"), "--key", file("tls.key"), "--ca", file("ca.crt")}, nil
-}
-
-// freePort is a port of loopback that nobody listens at.
-func freePort(ctx context.Context) (int, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	at, _ := listener.Addr().(*net.TCPAddr)
-	return at.Port, listener.Close()
 }
 
 // run starts the process, which lives until Close.

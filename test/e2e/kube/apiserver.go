@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/test/e2e/pki"
 	"github.com/portcullis-mesh/portcullis/test/e2e/process"
 )
@@ -16,7 +17,7 @@ import (
 // startAPIServer starts kube-apiserver on etcdURL and sets the cluster's
 // clients.
 func (c *Cluster) startAPIServer(ctx context.Context, program, etcdURL string, opts Options) error {
-	port, err := freePort()
+	port, err := citest.FreePort()
 	if err != nil {
 		return err
 	}

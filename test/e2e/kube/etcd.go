@@ -7,12 +7,13 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/test/e2e/process"
 )
 
 // startEtcd starts a single member and returns its client URL.
 func (c *Cluster) startEtcd(ctx context.Context, program string) (string, error) {
-	port, err := freePort()
+	port, err := citest.FreePort()
 	if err != nil {
 		return "", err
 	}
