@@ -78,7 +78,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		spent := s.policyMeter.spent
 		if !long {
 			result = p.judge(brief, c)
-			if long = free != nil && free.Err() != nil; long { // the evaluation may have been interrupted
+			if long = free != nil && policy.Over(free) != nil; long { // the evaluation may have been interrupted
 				takeTurn()
 			}
 		}

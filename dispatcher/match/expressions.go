@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"weak"
 
 	"github.com/google/cel-go/cel"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
@@ -12,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/portcullis-mesh/portcullis/internal/weakmap"
 )
 
 // Expressions compiles the expressions of matchConditions in kube-apiserver's own CEL environment: each expression once, as long as the result is in
@@ -24,8 +25,7 @@ type Expressions struct {
 	compiler    admissioncel.Compiler // nil before the first; held by turn, as the next one
 	requestOnly requestOnly
 
-	mu    sync.Mutex
-	known map[string]weak.Pointer[Expression]
+	known weakmap.Map[Expression]
 }
 
 // Expression is a compiled expression. It is immutable. One takes some 50 kB.
@@ -38,22 +38,22 @@ type Expression struct {
 }
 
 // NewExpressions returns a compiler that has compiled nothing yet.
-func NewExpressions() *Expressions { return &Expressions{known: map[string]weak.Pointer[Expression]{}} }
+func NewExpressions() *Expressions { return &Expressions{} }
 
 // Compile compiles an expression, unless that is known. fresh is true if it was not.
 func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bool) {
 	expression = strings.TrimSpace(expression) // as Kubernetes' validation does
-	if known := e.find(expression); known != nil {
+	if known := e.known.Get(expression); known != nil {
 		return known, false
 	}
 	e.turn.Lock()
+	defer runtime.Gosched()
 	defer e.turn.Unlock()
-	if known := e.find(expression); known != nil {
+	if known := e.known.Get(expression); known != nil {
 		return known, false
 	}
-	defer runtime.Gosched()
 	compiled = e.compile(expression)
-	e.keep(expression, compiled)
+	e.known.Put(expression, compiled)
 	return compiled, true
 }
 
@@ -61,6 +61,7 @@ func (e *Expressions) Compile(expression string) (compiled *Expression, fresh bo
 // be parsed has no such fault.
 func (e *Expressions) Check(expression string) error {
 	e.turn.Lock()
+	defer runtime.Gosched()
 	defer e.turn.Unlock()
 	if parsed := e.requestOnly.parse(expression); parsed != nil {
 		return checkRegexes(parsed)
@@ -117,28 +118,6 @@ func newCompiler() admissioncel.Compiler {
 		panic(err) //nolint:forbidigo // as MustBaseEnvSet: it depends on no input
 	}
 	return compiler
-}
-
-func (e *Expressions) find(expression string) *Expression {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.known[expression].Value()
-}
-
-func (e *Expressions) keep(expression string, x *Expression) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.known[expression] = weak.Make(x)
-	runtime.AddCleanup(x, e.forget, expression)
-}
-
-// forget forgets an expression, unless it was compiled again meanwhile.
-func (e *Expressions) forget(expression string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known[expression].Value() == nil {
-		delete(e.known, expression)
-	}
 }
 
 // requestOnly finds the expressions that look at the request alone: those that compile where there is neither object nor oldObject. A variable of a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,13 +42,18 @@ func TestTheVerdictOfAPolicyHasABound(t *testing.T) {
 	}
 }
 
-// ended is a context whose end shows in Done alone, as at the moment of it.
-type ended struct{ context.Context }
+// unnoticed is a context whose time ends when it is asked for the second time, and whose timer has had no processor yet.
+type unnoticed struct {
+	context.Context
 
-func (ended) Done() <-chan struct{} {
-	done := make(chan struct{})
-	close(done)
-	return done
+	asked *int
+}
+
+func (u unnoticed) Deadline() (time.Time, bool) {
+	if *u.asked++; *u.asked == 1 {
+		return time.Time{}, false
+	}
+	return time.Now(), true
 }
 
 // meter sums up units.
@@ -73,7 +79,7 @@ func TestTheEndOfItsTimeEndsAPolicy(t *testing.T) {
 		spent := &meter{}
 
 		v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
-			policy.WithReview(ended{t.Context()}, spent), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
+			policy.WithReview(unnoticed{t.Context(), new(int)}, spent), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
 
 		if err != nil || v.GetAllowed() || !strings.Contains(v.GetStatus().GetMessage(), "interrupted") {
 			t.Errorf("variable %t: %v %v", variable, v, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	goruntime "runtime"
+	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -86,6 +88,15 @@ func Evaluation(ctx context.Context) context.Context {
 		return begin()
 	}
 	return ctx
+}
+
+// Over is the error of a context that is over. The timer that ends a context needs a processor, and evaluations may have all of them for 10 ms: so the
+// clock counts.
+func Over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err() //nolint:wrapcheck // callers compare it
 }
 
 // invocationsKey is the key of the invocations of a review, in a context.
@@ -236,6 +247,7 @@ type activation struct {
 	evaluation  context.Context //nolint:containedctx // bounds one evaluation
 	checks      uint            // of done
 	interrupted bool
+	yields      bool // nothing bounds it more narrowly than the review: others that are ready compute in between
 }
 
 // interruptedVarName is the variable that comprehensions of cel-go read in each iteration, to end when it is true.
@@ -245,13 +257,17 @@ const interruptedVarName = "#interrupted"
 // comprehension ends early each time, and the outer one goes on to its end.
 func (a *activation) interrupt() bool {
 	if a.checks++; a.checks%celconfig.CheckFrequency == 0 && !a.interrupted {
-		select {
-		case <-a.evaluation.Done():
-			a.interrupted = true
-		default:
-		}
+		a.yield()
+		a.interrupted = Over(a.evaluation) != nil
 	}
 	return a.interrupted
+}
+
+// yield lets others compute that are ready, such as reviews of other clusters: an evaluation may take a processor for seconds.
+func (a *activation) yield() {
+	if a.yields {
+		goruntime.Gosched()
+	}
 }
 
 // activate begins an evaluation.
@@ -260,7 +276,9 @@ func (p *compiled) activate(ctx context.Context, in *input, resource schema.Grou
 	if err != nil {
 		return nil, err
 	}
-	a := &activation{input: in, budget: b, requestValue: request, authorizes: authorizes, evaluation: Evaluation(ctx)}
+	a := &activation{
+		input: in, budget: b, requestValue: request, authorizes: authorizes, evaluation: Evaluation(ctx), yields: ctx.Value(evaluationKey{}) == nil,
+	}
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
@@ -334,9 +352,10 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	case x.Program == nil:
 		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
 	}
-	if err := a.evaluation.Err(); err != nil {
+	if err := Over(a.evaluation); err != nil {
 		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
 	}
+	a.yield()
 	value, details, failed := x.Program.Eval(a)
 	spent := a.spent
 	if a.spent = 0; spent > 0 {

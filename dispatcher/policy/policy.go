@@ -7,6 +7,7 @@
 package policy
 
 import (
+	"runtime"
 	"sync"
 
 	celgo "github.com/google/cel-go/cel"
@@ -33,8 +34,9 @@ type Compiler struct {
 // NewCompiler returns a compiler that has compiled nothing yet.
 func NewCompiler() *Compiler { return &Compiler{} }
 
-// compile compiles an expression whose result has any of the types. mu is held.
+// compile compiles an expression whose result has any of the types, and lets others compute that are ready. mu is held.
 func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
+	defer runtime.Gosched()
 	return c.compiler.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
 }
 

@@ -68,6 +68,8 @@ type Object struct {
 	Source string
 	// File is where the document was read from; empty when it comes from no file.
 	File string
+	// Author is the identity that has written it through ConfigService; empty for an object of another source.
+	Author string
 	// Line is the first line of the document in File, counted from 1.
 	Line int
 

@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config/policies"
+	"github.com/portcullis-mesh/portcullis/internal/weakmap"
 )
 
 // Limits of files and documents. A file or document past one is a problem like any other: its last good version stays.
@@ -30,12 +31,14 @@ const (
 	MaxDocuments = 5000
 )
 
-// Decoder reads documents. Their compiled matchConditions stay with the objects, and all objects of one Decoder share them.
+// Decoder reads documents. Their compiled matchConditions and policies stay with the objects, and all objects of one Decoder share them.
 // It may be used concurrently.
 type Decoder struct {
 	validator   Validator
 	expressions *match.Expressions
 	policies    *policy.Compiler
+	validating  weakmap.Map[policy.Definition] // that are valid, by digest
+	mutating    weakmap.Map[policy.MutatingDefinition]
 	short       func() (*policies.Compiler, error)
 	unstaged    bool // WithoutStaging: initializers are refused
 	fromServer  bool // WithoutServerFields: fields that an API server sets are left out

@@ -164,8 +164,21 @@ func (o *Object) Typed() *typecheck.Policy {
 	return nil
 }
 
-// compilePolicy validates and compiles the policy of an object, whose cost is within its limits. Expressions have the limits of matchConditions.
+// compilePolicy validates and compiles the policy of an object, whose cost is within its limits, unless a policy of the same content is in use. Expressions
+// have the limits of matchConditions.
 func (d *document) compilePolicy(o *Object) (ok bool) {
+	if err := o.seal(); err != nil {
+		d.fault(CodeInternal, "", err.Error())
+		return false
+	}
+	if o.Policy != nil {
+		o.Definition = d.validating.Get(o.Digest)
+	} else {
+		o.MutatingDefinition = d.mutating.Get(o.Digest)
+	}
+	if o.Definition != nil || o.MutatingDefinition != nil {
+		return true
+	}
 	ok = true
 	for _, x := range o.expressions() {
 		if len(x.Text) > MaxExpressionBytes {
@@ -191,8 +204,10 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 	case len(errs) > 0:
 	case o.Policy != nil:
 		o.Definition = d.policies.Compile(o.Policy)
+		d.validating.Put(o.Digest, o.Definition)
 	default:
 		o.MutatingDefinition = d.policies.CompileMutating(o.MutatingPolicy)
+		d.mutating.Put(o.Digest, o.MutatingDefinition)
 	}
 	if d.budget != nil {
 		d.budget.spend(time.Since(begun))

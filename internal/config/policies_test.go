@@ -161,3 +161,22 @@ func TestTheExpressionsOfAPolicyAreCountedBeforeTheyAreCompiled(t *testing.T) {
 		t.Errorf("a policy without expressions is taken: %v", problems)
 	}
 }
+
+// TestAPolicyIsCompiledOnce as long as an object of the same content is in use.
+func TestAPolicyIsCompiledOnce(t *testing.T) {
+	v := &countingValidator{}
+	d := NewDecoder(v)
+	document := decodedPolicy("a", "  validations: [{expression: 'true'}]")
+	first, problems := d.Decode("p.yaml", []byte(document))
+	if problems.Err() != nil {
+		t.Fatal(problems)
+	}
+	again, _ := d.Decode("other.yaml", []byte("# the same\n"+document))
+	if v.asked != 1 || again[0].Definition != first[0].Definition || again[0].Definition == nil {
+		t.Errorf("the same policy: asked %d times, and compiled anew: %t", v.asked, again[0].Definition != first[0].Definition)
+	}
+	other, _ := d.Decode("p.yaml", []byte(strings.Replace(document, "'true'", "'false'", 1)))
+	if v.asked != 2 || other[0].Definition == first[0].Definition {
+		t.Errorf("another policy: asked %d times", v.asked)
+	}
+}

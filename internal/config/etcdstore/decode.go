@@ -65,7 +65,7 @@ func decodeManifest(documents *config.Decoder, budget *config.Budget, r *Record)
 	if len(objects) != 1 || objects[0].Key != r.Key {
 		return nil, append(problems, fault(r, config.CodeInvalid, "etcd holds a manifest of another object here, which no portcullis has written"))
 	}
-	objects[0].Line, objects[0].Pending = 0, r.Pending
+	objects[0].Line, objects[0].Pending, objects[0].Author = 0, r.Pending, r.Actor
 	return objects, problems
 }
 

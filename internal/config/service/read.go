@@ -112,15 +112,15 @@ func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesReques
 	if err := s.needStore("no history of changes is kept; that of %s has it", s.o.Sources); err != nil {
 		return nil, err
 	}
+	all, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)
+	if err != nil {
+		return nil, unavailable(err)
+	}
 	done, err := s.turn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	all, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	limit, out := cmp.Or(int(r.GetLimit()), defaultChanges), &configv1.ListChangesResponse{}
 	wanted := requestedKey(r.GetKey()).String()
 	for i := range all {

@@ -16,6 +16,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
+// reading is the line of the work to decode the state of the store, which all callers share.
+const reading = "store"
+
 // storedState is the content of the store, read linearizably, beside the objects of other sources. It is immutable; two of
 // one etcd state share its maps.
 type storedState struct {
@@ -67,6 +70,11 @@ func (s *Service) readStore(ctx context.Context) (*storedState, error) {
 	case state == known:
 		return last, nil
 	}
+	done, err := wait(ctx, s.shared, reading, false) // for all who read
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil && s.last.state.Revision == state.Revision {

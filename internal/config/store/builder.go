@@ -5,9 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+)
+
+const (
+	// building and inspecting are the holders of turns.
+	building, inspecting = "configuration", "findings"
+	// maxTurn is how long a change waits for its turn.
+	maxTurn = 2 * time.Second
 )
 
 // job is a generation to be built.
@@ -19,18 +28,21 @@ type job struct {
 // builder decodes and compiles generations, one at a time, beside the goroutine that takes listings: both take long. The loop
 // sends a job only when it has received the generation of the one before.
 type builder struct {
+	work  *turns.Queue
 	jobs  chan job
 	built chan *generation
 }
 
-func newBuilder() *builder { return &builder{jobs: make(chan job, 1), built: make(chan *generation)} }
+func newBuilder(work *turns.Queue) *builder {
+	return &builder{work: work, jobs: make(chan job, 1), built: make(chan *generation)}
+}
 
 func (b *builder) run(ctx context.Context) {
 	for {
 		select {
 		case j := <-b.jobs:
 			select {
-			case b.built <- j.build():
+			case b.built <- b.build(ctx, &j):
 			case <-ctx.Done():
 				return
 			}
@@ -38,6 +50,34 @@ func (b *builder) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// build builds a generation in its turn, and books the time in equal parts to the authors whose objects have changed: they rest from it before their
+// next calls. A change that has waited for maxTurn has no turn.
+func (b *builder) build(ctx context.Context, j *job) *generation {
+	waiting, cancel := context.WithTimeout(ctx, maxTurn)
+	defer cancel()
+	done, err := b.work.Wait(waiting, building, false)
+	if err == nil {
+		defer done()
+	}
+	begun := time.Now()
+	g := j.build()
+	took, authors := time.Since(begun), g.authors(j.before)
+	for _, author := range authors {
+		b.work.Spend(author, took/time.Duration(len(authors)))
+	}
+	return g
+}
+
+// authors are the authors of the objects that a generation before it does not have.
+func (g *generation) authors(before *generation) (all []string) {
+	for key, o := range g.objects {
+		if o.Author != "" && o.Digest != before.objects[key].Digest && !slices.Contains(all, o.Author) {
+			all = append(all, o.Author)
+		}
+	}
+	return all
 }
 
 // build merges the listings and compiles the result.

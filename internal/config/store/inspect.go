@@ -26,12 +26,17 @@ func (c inspections) put(next inspection) {
 	c <- next // there is room: one goroutine puts
 }
 
-// run inspects until ctx ends.
+// run inspects until ctx ends, in turns. It rests in between, since no change waits for findings.
 func (c inspections) run(ctx context.Context, s *Store) {
 	for {
 		select {
 		case i := <-c:
+			done, err := s.opts.Work.Wait(ctx, inspecting, true)
+			if err != nil {
+				return
+			}
 			s.problems.inspected(s.opts.Inspect(ctx, i.snapshot, config.SortedObjects(i.objects)))
+			done()
 		case <-ctx.Done():
 			return
 		}

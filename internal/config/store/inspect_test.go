@@ -30,6 +30,7 @@ func TestALongInspectionDelaysNoChange(t *testing.T) {
 				t.Errorf("%d objects are in force, want %d", len(c.Objects), len(files))
 			}
 		}
+		pass(4 * 5 * DefaultMaxAge) // it rests
 		if len(looked) != 2 || looked[1] != 3 {
 			t.Errorf("looked at configurations of %v objects, want 1 and 3", looked)
 		}

@@ -30,7 +30,7 @@ func newListingLoop(s *Store) *listingLoop {
 	lastGood := byKey(s.opts.LastGood)
 	s.opts.LastGood = nil // needed until the first generation
 	return &listingLoop{
-		Store: s, builder: newBuilder(), inspections: make(inspections, 1), listings: make([]sourceListing, len(s.opts.Sources)),
+		Store: s, builder: newBuilder(s.opts.Work), inspections: make(inspections, 1), listings: make([]sourceListing, len(s.opts.Sources)),
 		inForce: &generation{objects: lastGood},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
@@ -62,6 +63,9 @@ type Options struct {
 	// OnClusters, if set, is called with the Cluster documents, sorted by name, when they have changed, and before OnSnapshot. It
 	// must not block.
 	OnClusters func([]*kinds.Cluster)
+	// Work has building and inspecting take turns with the other work beside reviews; nil: there is none. Inspecting rests, and authors rest from the
+	// time of their changes.
+	Work *turns.Queue
 	// Logger logs generations, problems, and sources that fail and recover; nil means no log.
 	Logger *slog.Logger
 	// Inspect, if set, returns findings about a snapshot that is in force already. It runs on a goroutine of its own and delays no
@@ -85,6 +89,7 @@ func (o *Options) defaults() error {
 	}
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	o.MaxWaitBytes = cmp.Or(o.MaxWaitBytes, DefaultMaxWaitBytes)
+	o.Work = cmp.Or(o.Work, turns.NewQueue()).Apart()
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.clock == nil {
 		o.clock = elapsedNow

@@ -231,6 +231,7 @@ func (a *app) wireStore(stores *stores, metrics prometheus.Registerer) error {
 		OnSnapshot:    a.updateSnapshot,
 		OnClusters:    a.updateClusters,
 		Inspect:       a.inspection().Inspect,
+		Work:          a.work,
 		Logger:        a.log,
 	})
 	if err != nil {
