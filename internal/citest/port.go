@@ -1,6 +1,7 @@
 package citest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,8 +20,8 @@ const (
 func FreePort() (int, error) {
 	var refused error
 	for range portAttempts {
-		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret
-		listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			return port, listener.Close()
 		}
