@@ -239,10 +239,10 @@ type activation struct {
 
 	budget
 
-	requestValue any
-	variables    any
-	spent        int64 // on variables, by the expression that is being evaluated
-	authorizes   bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
+	resource   schema.GroupVersionResource // of the variable request
+	variables  any
+	spent      int64 // on variables, by the expression that is being evaluated
+	authorizes bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 
 	evaluation  context.Context //nolint:containedctx // bounds one evaluation
 	checks      uint            // of done
@@ -271,18 +271,14 @@ func (a *activation) yield() {
 }
 
 // activate begins an evaluation.
-func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, b budget, authorizes bool) (*activation, error) {
-	request, err := in.request(resource)
-	if err != nil {
-		return nil, err
-	}
+func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, b budget, authorizes bool) *activation {
 	a := &activation{
-		input: in, budget: b, requestValue: request, authorizes: authorizes, evaluation: Evaluation(ctx), yields: ctx.Value(evaluationKey{}) == nil,
+		input: in, budget: b, resource: resource, authorizes: authorizes, evaluation: Evaluation(ctx), yields: ctx.Value(evaluationKey{}) == nil,
 	}
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
-	return a, nil
+	return a
 }
 
 // lazyVariables are the variables of a policy, each evaluated when it is first read (CompositionContext of k8s.io/apiserver's plugin/cel).
@@ -323,7 +319,7 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	case cel.ParamsVarName:
 		return a.params, true
 	case cel.RequestVarName:
-		return a.requestValue, true
+		return a.requestValue(), true
 	case cel.NamespaceVarName:
 		return a.namespace, true
 	case cel.AuthorizerVarName:
@@ -336,6 +332,15 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return a.interrupt(), true
 	}
 	return nil, false
+}
+
+// requestValue is the variable request. It is made for the first expression of a review that reads it.
+func (a *activation) requestValue() any {
+	value, err := a.request(a.resource)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return value
 }
 
 // Parent implements [interpreter.Activation].
@@ -397,10 +402,7 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 	}
 	withoutNamespace := *in
 	withoutNamespace.namespace = nil
-	a, err := p.activate(ctx, &withoutNamespace, in.versioned.GetResource(), of.budget(celconfig.RuntimeCELCostBudgetMatchConditions), true)
-	if err != nil {
-		return false, err
-	}
+	a := p.activate(ctx, &withoutNamespace, in.versioned.GetResource(), of.budget(celconfig.RuntimeCELCostBudgetMatchConditions), true)
 	values, errs := make([]any, len(p.conditions)), []error(nil)
 	for i := range p.conditions {
 		value, failure, err := a.evaluate(ctx, &p.conditions[i])

@@ -310,10 +310,7 @@ func (t *mutating) mutate(ctx context.Context, of observed, m *mutation) error {
 	if m.Error != nil {
 		return m.Error
 	}
-	a, err := t.activate(ctx, t.in, t.in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
-	if err != nil {
-		return err
-	}
+	a := t.activate(ctx, t.in, t.in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
 	value, failure, err := a.evaluate(ctx, &m.CompilationResult)
 	if err := cmp.Or(err, failure); err != nil {
 		return err

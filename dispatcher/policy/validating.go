@@ -239,10 +239,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 	} else if !matches {
 		return &decisions{excluded: true}
 	}
-	a, err := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
-	if err != nil {
-		return failed(err)
-	}
+	a := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
 	out := &decisions{validations: make([]decision, len(v.validations))}
 	for i := range v.validations {
 		value, failure, err := a.evaluate(ctx, &v.validations[i])
@@ -270,11 +267,7 @@ func (v *Validating) validate(ctx context.Context, in *input) *decisions {
 // explain sets the messages and reasons of denials. All validations fail if the messageExpressions spend the budget. kube-apiserver evaluates the
 // messageExpressions of validations that hold or have failed, too (docs/deviations.md).
 func (v *Validating) explain(ctx context.Context, in *input, left budget, all []decision) {
-	a, err := v.activate(ctx, in, in.seen, left, false)
-	if err != nil {
-		fail(all, err.Error())
-		return
-	}
+	a := v.activate(ctx, in, in.seen, left, false)
 	for i := range all {
 		d, validation := &all[i], &v.policy.Spec.Validations[i]
 		if !d.denied {
@@ -328,14 +321,14 @@ func (v *Validating) annotate(ctx context.Context, in *input, out *decisions, of
 	if len(v.annotations) == 0 {
 		return
 	}
-	a, err := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), false)
+	a := v.activate(ctx, in, in.seen, of.budget(celconfig.RuntimeCELCostBudget), false)
 	for i := range v.annotations {
+		one := annotation{key: v.policy.Spec.AuditAnnotations[i].Key}
+		value, failure, err := a.evaluate(ctx, &v.annotations[i])
 		if err != nil {
 			*out = *failed(err)
 			return
 		}
-		one := annotation{key: v.policy.Spec.AuditAnnotations[i].Key}
-		value, failure, spent := a.evaluate(ctx, &v.annotations[i])
 		switch value := value.(type) {
 		case celtypes.String:
 			one.value = strings.TrimSpace(string(value))
@@ -348,9 +341,6 @@ func (v *Validating) annotate(ctx context.Context, in *input, out *decisions, of
 			one.err, one.ignorable = failure.Error(), true
 			of.is(Failed, "auditAnnotations", i)
 		}
-		out.annotations, err = append(out.annotations, one), spent
-	}
-	if err != nil {
-		*out = *failed(err)
+		out.annotations = append(out.annotations, one)
 	}
 }
