@@ -10,6 +10,7 @@ require (
 	github.com/google/pprof v0.0.0-20260115054156-294ebfa9ad83
 	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
+	github.com/portcullis-mesh/portcullis/hostsdk/kube v0.0.0
 	github.com/portcullis-mesh/portcullis/internal/wire v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	go.opentelemetry.io/otel/sdk v1.41.0

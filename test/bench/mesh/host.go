@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/portcullis-mesh/portcullis/hostsdk"
+	"github.com/portcullis-mesh/portcullis/hostsdk/kube"
 	"github.com/portcullis-mesh/portcullis/test/bench/bare"
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
@@ -103,8 +106,24 @@ func (m *Mesh) hook(hook, replica int) hostsdk.Hook {
 		}
 		return hostsdk.Patch(patch), nil
 	}
+	if m.scenario.Checks {
+		handler = m.checked
+	}
 	if m.scenario.Stage == scenario.Mutate {
 		return hostsdk.Mutate(scenario.Hook(hook), handler, hostsdk.Speculate())
 	}
 	return hostsdk.Validate(scenario.Hook(hook), handler)
+}
+
+// checked is the handler of a hook that checks the images of a Pod.
+func (m *Mesh) checked(_ context.Context, r *hostsdk.Request) (*hostsdk.Response, error) {
+	m.calls.Add(1)
+	pod, err := kube.Object[corev1.Pod](r)
+	if err != nil {
+		return nil, err
+	}
+	if err := scenario.NamedByDigest(pod); err != nil {
+		return hostsdk.Deny(err.Error()), nil
+	}
+	return hostsdk.Allow(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/test/bench/pki"
 	"github.com/portcullis-mesh/portcullis/test/bench/scenario"
 )
@@ -21,14 +22,14 @@ type knowledge struct {
 
 	scenario    scenario.Scenario
 	client      scenario.Client // of webhooks; Nowhere for streams
-	streams     bool
+	hosts       Hosts
 	snapshot    atomic.Pointer[match.Snapshot]
 	equivalents *equivalents.Builtin
 }
 
 // newKnowledge compiles the configuration of the scenario.
-func newKnowledge(s scenario.Scenario, client scenario.Client, streams bool) (*knowledge, error) {
-	k := &knowledge{scenario: s, client: client, streams: streams, equivalents: equivalents.Known()}
+func newKnowledge(s scenario.Scenario, client scenario.Client, hosts Hosts) (*knowledge, error) {
+	k := &knowledge{scenario: s, client: client, hosts: hosts, equivalents: equivalents.Known()}
 	snapshot, err := k.compile(0)
 	k.snapshot.Store(snapshot)
 	return k, err
@@ -37,9 +38,13 @@ func newKnowledge(s scenario.Scenario, client scenario.Client, streams bool) (*k
 // compile makes one revision of the configuration, which is the same in all revisions.
 func (k *knowledge) compile(revision int) (*match.Snapshot, error) {
 	in := match.Input{Revision: fmt.Sprintf("sha256:%08x", revision)}
+	if k.hosts == Policies {
+		in.Objects = k.policies()
+		return compiled(in)
+	}
 	add := func(name string, o match.Object) {
 		in.Objects = append(in.Objects, o)
-		if !k.streams {
+		if k.hosts == Webhooks {
 			return
 		}
 		in.Routes = append(in.Routes, match.RouteBinding{Configuration: name, Route: match.Route{
@@ -54,6 +59,20 @@ func (k *knowledge) compile(revision int) (*match.Snapshot, error) {
 	for _, c := range mutating {
 		add(c.Name, match.Object{Mutating: c})
 	}
+	return compiled(in)
+}
+
+// policies are the policies in the place of hooks.
+func (k *knowledge) policies() (all []match.Object) {
+	compiler := policy.NewCompiler()
+	for _, p := range k.scenario.Policies() {
+		all = append(all, match.Object{Policy: compiler.Compile(p.Document).Bind(p.Bindings)})
+	}
+	return all
+}
+
+// compiled is the snapshot of a configuration.
+func compiled(in match.Input) (*match.Snapshot, error) {
 	snapshot, findings := match.Compile(in)
 	for _, f := range findings {
 		if f.Severity == match.SeverityError {

@@ -51,7 +51,12 @@ const (
 	Webhooks
 	// Adapted hosts forward calls to the same webhooks, over unix sockets.
 	Adapted
+	// Policies are no hosts: the dispatcher judges by a policy in the place of each hook.
+	Policies
 )
+
+// here reports whether hosts are started for the mesh.
+func (h Hosts) here() bool { return h == SDK || h == Bare || h == Adapted }
 
 // Observation is the record of each review, beside metrics.
 type Observation int
@@ -124,7 +129,7 @@ func Start(ctx context.Context, o Options) (*Mesh, error) {
 	hosting, stopHosts := context.WithCancel(life)
 	m.stop, m.stopHosts = stop, stopHosts
 	err := m.serve(life)
-	for i := 0; i < o.Scenario.Hosts && err == nil && o.Hosts != Elsewhere && o.Hosts != Webhooks; i++ {
+	for i := 0; i < o.Scenario.Hosts && err == nil && o.Hosts.here(); i++ {
 		for replica := 0; replica < max(1, o.Scenario.Replicas) && err == nil; replica++ {
 			err = m.host(ctx, hosting, o.Hosts, place{i, replica})
 		}
@@ -161,7 +166,7 @@ func (m *Mesh) wire(o Options) error {
 	if o.Hosts == Webhooks {
 		client = m.webhooks.client
 	}
-	if m.known, err = newKnowledge(m.scenario, client, o.Hosts != Webhooks); err != nil {
+	if m.known, err = newKnowledge(m.scenario, client, o.Hosts); err != nil {
 		return err
 	}
 	metrics := prometheus.NewRegistry()

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"path"
 	"sync/atomic"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/portcullis-mesh/portcullis/test/bench/https"
 	"github.com/portcullis-mesh/portcullis/test/bench/pki"
@@ -65,13 +68,19 @@ func tail(s scenario.Scenario, hook int) string {
 	return answerTail
 }
 
-// ServeHTTP implements http.Handler: it reads the review, looks for the uid that the answer has to carry, and allows. It
-// parses nothing, which no real hook can afford: the figures are kube-apiserver's own part.
+// ServeHTTP implements http.Handler: it reads the review, looks for the uid that the answer has to carry, and allows. Unless
+// the scenario wants a check, it parses nothing, which no real hook can afford: the figures are kube-apiserver's own part.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := https.ReadAll(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	if h.scenario.Checks {
+		if err := check(body); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
 	}
 	h.calls.Add(1)
 	_, rest, _ := bytes.Cut(body, []byte(`"uid":"`))
@@ -88,8 +97,24 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) // a caller that has gone sees no answer
 }
 
-// close ends the servers.
+// check checks the images of the Pod of a review.
+func check(body []byte) error {
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		return err
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(review.Request.Object.Raw, &pod); err != nil {
+		return err
+	}
+	return scenario.NamedByDigest(&pod)
+}
+
+// close ends the servers, if there are any.
 func (h *hooks) close() error {
+	if h == nil {
+		return nil
+	}
 	var err error
 	for _, s := range h.servers {
 		err = errors.Join(err, s.Close())

@@ -1,5 +1,5 @@
 // Package native is the present alternative of users: kube-apiserver's own webhook admission, the plugins of
-// k8s.io/apiserver, calling webhooks over HTTPS that allow everything.
+// k8s.io/apiserver, calling webhooks over HTTPS that allow everything; and its plugin of policies.
 //
 // The object is decoded once, before the measurement, as it is in an API server before admission; the cost of a review is
 // the plugins' work: matching, one conversion and one encoding for each hook, the calls, and the reading of the answers.
@@ -13,14 +13,18 @@ import (
 	"io"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	policies "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -34,7 +38,7 @@ import (
 // Native is the webhook admission of an API server, and its hooks. Close ends them.
 type Native struct {
 	scenario scenario.Scenario
-	hooks    *hooks
+	hooks    *hooks // nil with policies
 	informer informers.SharedInformerFactory
 	stop     chan struct{}
 	chain    admission.Interface
@@ -45,13 +49,21 @@ type Native struct {
 
 // Start starts the hooks, and the plugins with a configuration for them.
 func Start(ctx context.Context, s scenario.Scenario, keys *pki.PKI) (*Native, error) {
-	object, err := decode(s)
-	if err != nil {
-		return nil, err
-	}
 	hooks, err := startHooks(ctx, s, keys)
 	if err != nil {
 		return nil, fmt.Errorf("native: %w", err)
+	}
+	return start(s, hooks)
+}
+
+// StartPolicies starts the plugin of ValidatingAdmissionPolicies, with a policy in the place of each hook.
+func StartPolicies(s scenario.Scenario) (*Native, error) { return start(s, nil) }
+
+// start starts the plugins, and ends the hooks if it cannot.
+func start(s scenario.Scenario, hooks *hooks) (*Native, error) {
+	object, err := decode(s)
+	if err != nil {
+		return nil, errors.Join(err, hooks.close())
 	}
 	u := scenario.User()
 	n := &Native{
@@ -97,10 +109,13 @@ func (n *Native) startPlugins() error {
 	plugins := admission.NewPlugins()
 	mutating.Register(plugins)
 	validating.Register(plugins)
+	policies.Register(plugins)
+	names := []string{mutating.PluginName, validating.PluginName}
+	if n.hooks == nil {
+		names = []string{policies.PluginName}
+	}
 	var err error
-	n.chain, err = plugins.NewFromPlugins([]string{mutating.PluginName, validating.PluginName}, noConfiguration{},
-		wiring{client, n.informer}, nil)
-	if err != nil {
+	if n.chain, err = plugins.NewFromPlugins(names, noConfiguration{}, wiring{client, n.informer, n.stop}, nil); err != nil {
 		return err
 	}
 	n.informer.Start(n.stop)
@@ -118,6 +133,15 @@ func (n *Native) stored() []runtime.Object {
 		Name: scenario.Namespace, Labels: map[string]string{corev1.LabelMetadataName: scenario.Namespace},
 	}}
 	all := []runtime.Object{namespace}
+	if n.hooks == nil {
+		for _, p := range n.scenario.Policies() {
+			all = append(all, p.Document)
+			for _, b := range p.Bindings {
+				all = append(all, b)
+			}
+		}
+		return all
+	}
 	validating, mutating := n.scenario.Configurations(n.hooks.client)
 	for _, c := range validating {
 		all = append(all, c)
@@ -168,12 +192,19 @@ func silence() {
 type wiring struct {
 	client    kubernetes.Interface
 	informers informers.SharedInformerFactory
+	stop      <-chan struct{}
 }
 
 // Initialize implements admission.PluginInitializer.
 func (w wiring) Initialize(plugin admission.Interface) {
 	plugin.(initializer.WantsExternalKubeClientSet).SetExternalKubeClientSet(w.client)
 	plugin.(initializer.WantsExternalKubeInformerFactory).SetExternalKubeInformerFactory(w.informers)
+	if p, ok := plugin.(*policies.Plugin); ok {
+		p.SetRESTMapper(meta.NewDefaultRESTMapper(nil))
+		p.SetDynamicClient(dynamicfake.NewSimpleDynamicClient(legacyscheme.Scheme))
+		p.SetDrainedNotification(w.stop)
+		p.SetAuthorizer(authorizerfactory.NewAlwaysAllowAuthorizer())
+	}
 }
 
 // noConfiguration is the AdmissionConfiguration file that most clusters do not have.

@@ -37,6 +37,10 @@ const (
 	Streams Contender = "stream limit"
 	// RoundTrip is the limit of the JSON edge.
 	RoundTrip Contender = "HTTPS limit"
+	// Policies is Portcullis, asked by its Go API, that judges by a ValidatingAdmissionPolicy in the place of each hook. NativePolicies is
+	// kube-apiserver's plugin with the same policies.
+	Policies       Contender = "policies"
+	NativePolicies Contender = "kube-apiserver's policies"
 	// Host is the example of a language in a process of its own, made with its SDK, and asked by the dispatcher's Go API. Framework is the
 	// same policy as a webhook in the framework that is usual in the language, asked by a client over HTTPS.
 	Host      Contender = "SDK"
@@ -45,7 +49,10 @@ const (
 
 // Contenders are all, in the order of tables.
 func Contenders() []Contender {
-	return []Contender{Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip, Host, Framework}
+	return []Contender{
+		Native, Bridge, BridgeHTTP2, BridgeNoRecords, BridgeTraced, Dispatcher, Bare, Webhooks, Adapted, Streams, RoundTrip, Policies, NativePolicies,
+		Host, Framework,
+	}
 }
 
 // Load is how reviews were sent.

@@ -218,6 +218,12 @@ func TestEveryTargetCanBeMeasured(t *testing.T) {
 	} {
 		r.Results = append(r.Results, Result{Cell{s, Dispatcher, load}, []measure.Sample{sample(1)}})
 	}
+	for _, cell := range []Cell{
+		{scenario.Checking(1), Dispatcher, Full}, {scenario.Checking(8), Policies, Full},
+		{scenario.Bound(scenario.ManyBindings), Policies, Full}, {scenario.Bound(scenario.ManyBindings), NativePolicies, Full},
+	} {
+		r.Results = append(r.Results, Result{cell, []measure.Sample{sample(1)}})
+	}
 	for _, l := range scenario.Languages() {
 		for _, bytes := range []int{scenario.Small, scenario.Medium} {
 			for _, deleting := range []bool{false, true} {

@@ -111,6 +111,15 @@ func targets() []target {
 			of: compared(fixed(scenario.Replicas(true, true), Steady), fixed(scenario.Replicas(false, false), Steady), p99),
 		},
 		{title: "the same: calls of hosts, for each review", bound: 1.05, sizes: small, of: callsOf(scenario.Replicas(true, true))},
+		{
+			title: "8 policies that check images: CPU per review, times that of one call of a Go host with the same check", bound: 1, sizes: small,
+			of: onlyDispatcher(compared(fixed(scenario.Checking(8), Full).of(Policies), fixed(scenario.Checking(1), Full), cpu)),
+		},
+		{
+			title: "a policy with 1,024 bindings: throughput, times that of kube-apiserver's plugin", bound: 20, least: true, sizes: small,
+			of: onlyDispatcher(compared(
+				fixed(scenario.Bound(scenario.ManyBindings), Full).of(Policies), fixed(scenario.Bound(scenario.ManyBindings), Full).of(NativePolicies), throughput)),
+		},
 		{title: "memory of an idle session in the dispatcher, in kB", bound: 40, sizes: small, of: onlyDispatcher(idleMemory)},
 		{
 			title: "sessions and hooks in one process, of which every session was in rotation", bound: manySessions, least: true,

@@ -49,6 +49,10 @@ type Scenario struct {
 	Speculate bool `json:"speculate,omitempty"`
 	// Hedge is the hedging of the hooks' route: calls that have not answered go to a second replica too.
 	Hedge bool `json:"hedge,omitempty"`
+	// Checks tells that each hook checks the images of the Pod, in the place of a look at nothing.
+	Checks bool `json:"checks,omitempty"`
+	// Bindings is how many bindings each policy has, where policies are in the place of hooks; 0 is one.
+	Bindings int `json:"bindings,omitempty"`
 	// Language is the language of the program that serves the hook, in a process of its own; empty is this one.
 	Language string `json:"language,omitempty"`
 	// Deleting tells that the Pod is deleted, and not created: the policy of the examples does not look at it then.
@@ -69,6 +73,8 @@ func (s Scenario) String() string {
 		{s.OneTakes > 0, "one " + s.OneTakes.String()},
 		{s.Speculate, "speculate"},
 		{s.Hedge, "hedge"},
+		{s.Checks, "checks"},
+		{s.Bindings > 0, plural(s.Bindings, "binding")},
 		{s.Language != "", s.Language},
 		{s.Deleting, "delete"},
 	} {

@@ -24,14 +24,14 @@ func All(languages ...string) []Group {
 		all = append(all, few, table(bytes, true, spread{32, 32}, spread{32, 1}))
 	}
 	all = append(all, table(scenario.Large, false, spread{1, 1}, spread{8, 8}, spread{8, 1}),
-		observed(), adapted(), patching(), protocols(), speculation(), hedging())
+		observed(), adapted(), patching(), judged(), protocols(), speculation(), hedging())
 	return append(all, spoken(languages, scenario.Small, scenario.Medium)...)
 }
 
 // Short shows whether it is worth while to run all: the targets, with Pods of 2 kB.
 func Short(languages ...string) []Group {
 	few := append(table(scenario.Small, false, spread{1, 1}, spread{8, 8}, spread{8, 1}), configured()...)
-	return append([]Group{few, observed(), adapted(), speculation(), hedging()}, spoken(languages, scenario.Small)...)
+	return append([]Group{few, observed(), adapted(), judged(), speculation(), hedging()}, spoken(languages, scenario.Small)...)
 }
 
 // Select keeps the cells whose names a pattern matches, as "validate/2kB/8 hooks/8 hosts/dispatcher/full".
@@ -118,6 +118,13 @@ func patching() Group {
 		g = append(g, cells(scenario.Patching(n), report.Full, report.Native, report.Dispatcher)...)
 	}
 	return g
+}
+
+// judged are checks of images by webhooks, hosts and policies.
+func judged() Group {
+	who := []report.Contender{report.Native, report.NativePolicies, report.Dispatcher, report.Policies}
+	g := append(cells(scenario.Checking(1), report.Full, who...), cells(scenario.Checking(8), report.Full, who...)...)
+	return append(g, cells(scenario.Bound(scenario.ManyBindings), report.Full, report.NativePolicies, report.Policies)...)
 }
 
 // protocols are the two of the JSON edge at one rate, and with as many callers as there can be.

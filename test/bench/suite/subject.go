@@ -107,21 +107,53 @@ func (g *group) start(ctx context.Context, c report.Cell) error {
 			s.like = g.subjects[subjectKey{c.Scenario, report.Webhooks}]
 		}
 		add(c.Contender, s)
-	case report.Streams:
-		s, err := limits.StartStreams(ctx, c.Scenario, g.keys)
-		if err != nil {
-			return err
-		}
-		add(report.Streams, &subject{review: s.Review, close: s.Close})
-	case report.RoundTrip:
-		t, err := limits.StartRoundTrip(ctx, c.Scenario, g.keys)
-		if err != nil {
-			return err
-		}
-		add(report.RoundTrip, &subject{review: t.Review, close: t.Close})
+	case report.Policies, report.NativePolicies:
+		return g.startPolicies(ctx, c)
+	case report.Streams, report.RoundTrip:
+		return g.startLimit(ctx, c)
 	default:
 		return fmt.Errorf("nobody is called %q", c.Contender)
 	}
+	return nil
+}
+
+// startLimit starts a limit of the wire.
+func (g *group) startLimit(ctx context.Context, c report.Cell) error {
+	s := &subject{}
+	if c.Contender == report.Streams {
+		streams, err := limits.StartStreams(ctx, c.Scenario, g.keys)
+		if err != nil {
+			return err
+		}
+		s.review, s.close = streams.Review, streams.Close
+	} else {
+		trip, err := limits.StartRoundTrip(ctx, c.Scenario, g.keys)
+		if err != nil {
+			return err
+		}
+		s.review, s.close = trip.Review, trip.Close
+	}
+	g.subjects[subjectKey{c.Scenario, c.Contender}] = s
+	return nil
+}
+
+// startPolicies starts policies in the place of hooks.
+func (g *group) startPolicies(ctx context.Context, c report.Cell) error {
+	s := &subject{}
+	if c.Contender == report.NativePolicies {
+		n, err := native.StartPolicies(c.Scenario)
+		if err != nil {
+			return err
+		}
+		s.review, s.close = n.Review, n.Close
+	} else {
+		m, err := mesh.Start(ctx, mesh.Options{Scenario: c.Scenario, Keys: g.keys, Hosts: mesh.Policies})
+		if err != nil {
+			return err
+		}
+		s.review, s.close = m.Review, m.Close
+	}
+	g.subjects[subjectKey{c.Scenario, c.Contender}] = s
 	return nil
 }
 
