@@ -165,3 +165,16 @@ func BenchmarkDecodeResponse(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkContent(b *testing.B) {
+	for name, read := range map[string]func([]byte) (map[string]any, error){"fast": conversion.Content, "slow": conversion.ContentSlowly} {
+		b.Run(name, func(b *testing.B) {
+			forSizes(b, func(body []byte) func() error {
+				return func() error {
+					_, err := read(body)
+					return err
+				}
+			})
+		})
+	}
+}

@@ -186,12 +186,14 @@ func (s *Scanner) name() []byte {
 }
 
 // Text reads a string. Short strings near each other share one copy.
-func (s *Scanner) Text() string {
-	quoted := s.quoted()
+func (s *Scanner) Text() string { return s.text(s.quoted()) }
+
+// text is the text of a string, given the bytes of the document between its quotes.
+func (s *Scanner) text(quoted []byte) string {
 	if len(quoted) == 0 || len(quoted) > maxShared || !isText(quoted) {
 		return string(unescaped(quoted))
 	}
-	start := s.pos - len(`"`) - len(quoted)
+	start := cap(s.data) - cap(quoted) // in data
 	if start+len(quoted) > s.copiedAt+len(s.copied) {
 		s.copied, s.copiedAt = string(s.data[start:min(start+copiedBytes, len(s.data))]), start
 	}

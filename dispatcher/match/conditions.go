@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -209,8 +208,8 @@ func (o *object) decoded(m Memory, raw []byte) (runtime.Object, error) {
 }
 
 func decode(raw []byte) (runtime.Object, error) {
-	var content map[string]any
-	if err := utiljson.Unmarshal(raw, &content); err != nil {
+	content, err := conversion.Content(raw)
+	if err != nil {
 		return nil, fmt.Errorf("an object of the request is not JSON: %w", err)
 	}
 	return &unstructured.Unstructured{Object: content}, nil

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -185,8 +184,8 @@ func newInput(ctx context.Context, a *match.Attributes, as *conversion.ResourceK
 
 // with is the request with another object, in the same version.
 func (in *input) with(object []byte) (*input, error) {
-	var content map[string]any
-	if err := utiljson.Unmarshal(object, &content); err != nil {
+	content, err := conversion.Content(object)
+	if err != nil {
 		return nil, fmt.Errorf("the changed object is not JSON: %w", err)
 	}
 	versioned, changed := *in.versioned, *in

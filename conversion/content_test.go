@@ -1,0 +1,126 @@
+package conversion
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// contentSeeds are documents in which decoders of JSON differ, or could.
+func contentSeeds() []string {
+	return []string{
+		`{}`, ` {"a" : [ ] , "b":{ } } `, `{"a":1,"a":2,"A":3}`, `{"a":{"b":1},"a":{"c":2}}`, `null`, `[]`, `"a"`, `7`, ``, ` `, `{`, `{"a"`, `{"a":}`, `{"a":1,}`,
+		`{"a":1}x`, `{"a":1}{}`, `{"a":tru}`, `{"a":nul}`, `{a:1}`, `{"a":[1,]}`, `{"a":[1 2]}`, `{"a":'b'}`, "{\"a\":\"\n\"}", "{\"a\":\"\x00\"}", `{"a":"\x"}`,
+		`{"n":0}`, `{"n":-0}`, `{"n":1e3}`, `{"n":1E+2}`, `{"n":1.0}`, `{"n":-1.5e-3}`, `{"n":9223372036854775807}`, `{"n":9223372036854775808}`,
+		`{"n":-9223372036854775808}`, `{"n":-9223372036854775809}`, `{"n":1e400}`, `{"n":-1e400}`, `{"n":1e-400}`, `{"n":01}`, `{"n":+1}`, `{"n":.5}`, `{"n":1.}`,
+		`{"n":-}`, `{"n":1e}`, `{"n":0x1}`, `{"n":NaN}`, `{"n":12345678901234567890123}`, `{"n":[1,2.5,"3",true,false,null,{"a":[[]]}]}`,
+		`{"t":"\u00e9\n\t\"\\\/"}`, `{"t":"\ud83d\ude00"}`, `{"t":"\ud83d"}`, `{"t":"\ude00\ud83d"}`, "{\"t\":\"\xff\xfe\"}", "{\"\xff\":1,\"\xfe\":2}", `{"\u0061":1,"a":2}`,
+		`{"t":"` + strings.Repeat("long ", 400) + `"}`, `{"` + strings.Repeat("n", 300) + `":1}`, `{"t":` + strings.Repeat("[", 9_990) + strings.Repeat("]", 9_990) + `}`,
+		`{"t":` + strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001) + `}`, "\ufeff{}",
+	}
+}
+
+// checkContent compares Content with its original.
+func checkContent(t *testing.T, document []byte) {
+	t.Helper()
+	got, err := Content(document)
+	want, wantErr := contentSlowly(document)
+	if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+		t.Fatalf("%.200q: error = %v, want %v", document, err, wantErr)
+	}
+	if !reflect.DeepEqual(got, want) { // cmp.Diff takes exponential time in the depth
+		t.Fatalf("%.200q: %.500v, want %.500v", document, got, want)
+	}
+	if err != nil {
+		return
+	}
+	if s := NewScanner(document); s.Next() == '{' { // the fast form has read it, not the original
+		if s.content(); s.Err() != nil {
+			t.Errorf("%.200q: the scanner refuses it: %v", document, s.Err())
+		}
+	}
+}
+
+func TestContentIsThatOfKubernetes(t *testing.T) {
+	for _, document := range contentSeeds() {
+		checkContent(t, []byte(document))
+		checkContent(t, append([]byte("   "), document...)[3:]) // with bytes of others before and behind
+		checkContent(t, append([]byte(document), "{}x"...)[:len(document)])
+	}
+}
+
+func TestRandomContentIsThatOfKubernetes(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		document, err := json.Marshal(map[string]any{"a": randomContent(random, 4), "b": randomContent(random, 4)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkContent(t, document)
+		if len(document) > 2 {
+			document[random.IntN(len(document))] = "\x00 \"\\,:{}[]0-e.ntu\xff"[random.IntN(18)]
+		}
+		checkContent(t, document)
+	}
+}
+
+// randomContent is a value of any type.
+func randomContent(random *rand.Rand, depth int) any {
+	switch n := random.IntN(8); {
+	case depth > 0 && n < 2:
+		members := map[string]any{}
+		for range random.IntN(5) {
+			members[randomText(random)] = randomContent(random, depth-1)
+		}
+		return members
+	case depth > 0 && n < 4:
+		items := []any{}
+		for range random.IntN(5) {
+			items = append(items, randomContent(random, depth-1))
+		}
+		return items
+	case n == 4:
+		return int64(random.Uint64())
+	case n == 5:
+		return random.NormFloat64()
+	case n == 6:
+		return []any{true, false, nil}[random.IntN(3)]
+	default:
+		return randomText(random)
+	}
+}
+
+func randomText(random *rand.Rand) string {
+	var b strings.Builder
+	for range random.IntN(12) {
+		b.WriteRune([]rune{'a', 'b', '"', '\\', '<', '\n', 'é', '\u2028', '😀', 0xfffd}[random.IntN(10)])
+	}
+	return b.String()
+}
+
+// FuzzContent compares Content with its original.
+func FuzzContent(f *testing.F) {
+	for _, document := range contentSeeds() {
+		f.Add([]byte(document))
+	}
+	f.Fuzz(func(t *testing.T, document []byte) { checkContent(t, document) })
+}
+
+// TestContentKeepsNothingOfTheDocument: the document may be changed afterwards.
+func TestContentKeepsNothingOfTheDocument(t *testing.T) {
+	document := []byte(`{"a":"text","b":["other"]}`)
+	got, err := Content(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range document {
+		document[i] = 'x'
+	}
+	if diff := cmp.Diff(map[string]any{"a": "text", "b": []any{"other"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
