@@ -1,7 +1,6 @@
 package citest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,7 +20,7 @@ func FreePort() (int, error) {
 	var refused error
 	for range portAttempts {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // it returns at once
 		if err == nil {
 			return port, listener.Close()
 		}
