@@ -121,3 +121,21 @@ func TestAnEndedContextEndsTheRun(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestABudgetAddsUp has the tables of one road.
+func TestABudgetAddsUp(t *testing.T) {
+	var out, errs bytes.Buffer
+	if err := bench(t.Context(), []string{"budget", "-run=^validate/2kB/1 hook/1 host/dispatcher/full", "-duration=300ms"}, &out, &errs); err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	for _, want := range []string{"## Load: full", "| µs of processor a review |", "| dispatcher |", "| **all** |", "| runs of goroutines |", "| allocations a review |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+	for _, args := range [][]string{{"budget", "-run=no such road"}, {"budget", "-run=("}, {"budget", "-unknown"}} {
+		if err := bench(t.Context(), args, io.Discard, io.Discard); err == nil {
+			t.Errorf("%v is no error", args)
+		}
+	}
+}

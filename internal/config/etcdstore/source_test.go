@@ -41,7 +41,7 @@ func TestTheSourceListsWhatIsNotBeingRemoved(t *testing.T) {
 	r.Manifest = json.RawMessage(route)
 	e.commit(e.read(nil), put(r))
 	l := e.list(source)
-	if len(l.Objects) != 1 || l.Objects[0].Route == nil || len(l.Problems) != 0 {
+	if len(l.Objects) != 1 || l.Objects[0].Route == nil || l.Objects[0].Author != r.Actor || len(l.Problems) != 0 {
 		t.Fatalf("listed %+v", l)
 	}
 	if again := e.list(source); again.Revision != l.Revision {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// building and inspecting are the holders of turns.
-	building, inspecting = "configuration", "findings"
+	// building holds turns and does not rest. inspecting rests, and has the name that no caller has, who else would rest with it.
+	building, inspecting = "configuration", ""
 	// maxTurn is how long a change waits for its turn.
 	maxTurn = 2 * time.Second
 )

@@ -100,7 +100,7 @@ func TestAuthorsRestFromWhatTheirChangesCost(t *testing.T) {
 	}
 }
 
-// TestInspectionsRest: changes that never stop have them work a part of the time.
+// TestInspectionsRest: changes that never stop have them work a part of the time. No caller rests with them, whatever its name.
 func TestInspectionsRest(t *testing.T) {
 	m, worked := &memory{name: "m", files: docs("a")}, time.Duration(0)
 	inspect := func(context.Context, *match.Snapshot, []config.Object) config.Problems {
@@ -108,7 +108,7 @@ func TestInspectionsRest(t *testing.T) {
 		worked += time.Second
 		return nil
 	}
-	inBubble(t, Options{Sources: []config.Source{m}, Inspect: inspect}, func(t *testing.T, _ *Store) {
+	inBubble(t, Options{Sources: []config.Source{m}, Inspect: inspect}, func(t *testing.T, s *Store) {
 		const long = 400 * time.Second
 		for n := range int(long / time.Second) {
 			m.set(docs("a", fmt.Sprint("b", n)), nil)
@@ -116,6 +116,11 @@ func TestInspectionsRest(t *testing.T) {
 		}
 		if worked > long/4+2*time.Second || worked < long/8 {
 			t.Errorf("they worked for %v of %v", worked, long)
+		}
+		for _, name := range []string{"findings", "inspecting", building} {
+			if rest := turn(t, s.opts.Work, name); rest > time.Second { // one inspection
+				t.Errorf("%s rests for %v", name, rest)
+			}
 		}
 	})
 }

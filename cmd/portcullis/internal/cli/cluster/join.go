@@ -64,7 +64,7 @@ func newJoinCommand() *cobra.Command {
      certificate's identity instead;
   3. it adds the missing fields to the Cluster document in the store of the mesh, and waits until each dispatcher has it;
   4. it has the API server send the mesh one dry-run request of a random label, and goes on only if the mesh has judged it;
-  5. it writes the entries, as "portcullis cluster register --apply" does. Dangers of them are named on standard error.
+  5. it writes the entries, as "portcullis cluster register --apply" does. It names their dangers on standard error.
 
 A command that has failed goes on where it was when it is run again. Existing objects stay as they are. A mesh without a store, or a
 Cluster document in a file, is not written to: join prints the missing fields.

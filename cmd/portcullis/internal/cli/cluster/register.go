@@ -66,8 +66,8 @@ func newClusterRegisterCommand() *cobra.Command {
 		Short: "Print, diff or apply the webhook configurations that make a cluster call the mesh",
 		Long: `Register asks a mesh which configuration is in force, or reads the files of "portcullis serve --config", and makes the entries of
 the cluster of that name: a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration whose webhooks point at the mesh.
-Their rules are those of the hooks that are in force for the cluster, and nothing else. Dangers of them, and the permissions that the
-mesh needs there to read the params of policies, are named on standard error.
+The entries bring the requests of the hooks that are in force for the cluster, and no others. Register names the dangers of the
+entries on standard error, and the permissions that the mesh needs in the cluster to read the params of policies.
 
 It prints them (--print), shows how those in the cluster would change (--diff), or writes them there (--apply). The last two find
 the cluster's API server as kubectl does. "portcullis cluster unregister" is the way back.
