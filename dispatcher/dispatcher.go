@@ -85,20 +85,20 @@ type Options struct {
 	// Codec returns the codec that applies and computes the patches of one review within an allowance; nil means
 	// [conversion.Raw]. It may be called concurrently.
 	Codec func(conversion.Allowance) chain.Codec
-	// PolicyTime takes the place of FreePolicyTime in a dispatcher that no clusters share; 0 does not.
-	PolicyTime time.Duration
+	// EvaluationTime takes the place of FreeEvaluationTime in a dispatcher that no clusters share; 0 does not.
+	EvaluationTime time.Duration
 }
 
 // Dispatcher judges reviews.
 type Dispatcher struct {
-	options       Options // only Capacity, TracerProvider and Metrics may be nil
-	observer      *observe.Observer
-	shadows       *shadows
-	speculator    *speculator
-	reinvocations *reinvocationCache
-	policyTurns   *turns.Queue                      // of clusters with expensive policies
-	explainer     func() (*policy.Explainer, error) // made by the first review that asks for expressions
-	entries       entries
+	options         Options // only Capacity, TracerProvider and Metrics may be nil
+	observer        *observe.Observer
+	shadows         *shadows
+	speculator      *speculator
+	reinvocations   *reinvocationCache
+	evaluationTurns *turns.Queue                      // of clusters with expensive policies or matchConditions
+	explainer       func() (*policy.Explainer, error) // made by the first review that asks for expressions
+	entries         entries
 }
 
 // New makes a dispatcher. It does no I/O.
@@ -126,7 +126,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	return &Dispatcher{
 		options: o, observer: observer, shadows: shadows, speculator: &speculator{capacity: o.Capacity}, reinvocations: newReinvocationCache(),
-		policyTurns: turns.NewQueue(), explainer: sync.OnceValues(policy.NewExplainer),
+		evaluationTurns: turns.NewQueue(), explainer: sync.OnceValues(policy.NewExplainer),
 	}, nil
 }
 
@@ -184,7 +184,7 @@ func (d *Dispatcher) newRun(ctx context.Context, snapshot *match.Snapshot, r *re
 		dispatcher: d, request: r, snapshot: snapshot, span: trace.SpanFromContext(ctx),
 		begun: time.Now().Add(-held), held: held, lookups: bounded{Context: ctx, deadline: deadline},
 	}
-	x.reviewContext.init(&x.lookups, r, d.clusterOf(r), snapshot.Bypass(r.Admission.GetCluster()))
+	x.reviewContext.init(&x.lookups, d, r, snapshot.Bypass(r.Admission.GetCluster()))
 	x.reviewContext.cluster.phases = observe.PhasesOf(x.span)
 	x.hooks = candidates(snapshot, r, x.reviewContext.attributes)
 	x.results.init(len(x.hooks), !validates)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 )
@@ -18,10 +19,16 @@ import (
 const (
 	// MaxPolicyCost is the most units that they cost. A policy past it fails.
 	MaxPolicyCost = 20_000_000
-	// FreePolicyTime is how long they are evaluated at once. After that the review waits until no other review of its cluster is evaluated for longer,
-	// and evaluates the policy anew: so a cluster takes little more than one processor, whatever its authors and users do.
-	FreePolicyTime = time.Millisecond
+	// FreeEvaluationTime is how long they are evaluated at once, and as long the matchConditions of hooks. After that the review waits until no other review
+	// of its cluster is evaluated for longer, and evaluates the policy or the conditions anew: so a cluster takes little more than one processor, whatever
+	// its authors and users do.
+	FreeEvaluationTime = time.Millisecond
 )
+
+// freeTime is FreeEvaluationTime, unless the options have another time.
+func (d *Dispatcher) freeTime() time.Duration {
+	return cmp.Or(d.options.EvaluationTime, FreeEvaluationTime)
+}
 
 // errPolicyCost: MaxPolicyCost is spent.
 var errPolicyCost = errors.New("the policies of the request cost too much together")
@@ -39,7 +46,6 @@ func (m *policyMeter) Spend(_ context.Context, units int64) error {
 
 // policies judges the calls of policies at once, on the goroutine that owns the review context: there is no host, no encoding and no wait.
 type policies struct {
-	dispatcher    *Dispatcher
 	reviewContext *reviewContext
 	view          *chain.View // the version that they take; nil for the version of the request
 }
@@ -56,17 +62,15 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		}
 	}
 	var free context.Context // nil before the first evaluation: the look-ups for it take none of this time, and need no turn
-	cancel := func() {}
-	defer func() { cancel() }()
 	brief := policy.WithEvaluation(s.policies, func() context.Context {
 		if free == nil {
-			free, cancel = context.WithTimeout(s.policies, cmp.Or(p.dispatcher.options.PolicyTime, FreePolicyTime)) //nolint:fatcontext // it is made once
+			free = evaluation.Briefly(s.policies, p.reviewContext.dispatcher.freeTime()) //nolint:fatcontext // it is made once
 		}
 		return free
 	})
 	var rest func() // ends the turn of a long review; nil if its time ended before its turn
 	takeTurn := func() {
-		rest, _ = p.dispatcher.policyTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
+		rest, _ = p.reviewContext.dispatcher.evaluationTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
 	}
 	long := s.request.Expressions // evaluates much twice
 	if long {
@@ -78,7 +82,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		spent := s.policyMeter.spent
 		if !long {
 			result = p.judge(brief, c)
-			if long = free != nil && policy.Over(free) != nil; long { // the evaluation may have been interrupted
+			if long = free != nil && evaluation.Over(free) != nil; long { // the evaluation may have been interrupted
 				takeTurn()
 			}
 		}
@@ -99,7 +103,7 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	begun := time.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			p.dispatcher.options.Logger.ErrorContext(ctx, "panic while judging by a policy",
+			p.reviewContext.dispatcher.options.Logger.ErrorContext(ctx, "panic while judging by a policy",
 				"policy", c.Hook.ID.Configuration, "panic", r, "stack", string(debug.Stack()))
 			result = review.Fail(review.FailurePanic, "panic: %v", r)
 		}
@@ -128,9 +132,9 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 func (p policies) explanations(ctx context.Context) *policy.Explanations {
 	s := p.reviewContext
 	if s.explanations == nil && s.request.Expressions {
-		explainer, err := p.dispatcher.explainer()
+		explainer, err := p.reviewContext.dispatcher.explainer()
 		if err != nil { // it depends on no input
-			p.dispatcher.options.Logger.ErrorContext(ctx, "no expressions are explained", "error", err)
+			p.reviewContext.dispatcher.options.Logger.ErrorContext(ctx, "no expressions are explained", "error", err)
 			return nil
 		}
 		s.explanations = explainer.Explanations()

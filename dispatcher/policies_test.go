@@ -18,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
+	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
@@ -216,13 +217,13 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 		lookUps, length time.Duration
 		waits           bool
 	}{
-		{"c", 0, dispatcher.FreePolicyTime - 1, false}, {"c", 0, dispatcher.FreePolicyTime + 1, true}, {"other", 0, dispatcher.FreePolicyTime + 1, false},
-		{"c", time.Second / 2, dispatcher.FreePolicyTime - 1, false},
+		{"c", 0, dispatcher.FreeEvaluationTime - 1, false}, {"c", 0, dispatcher.FreeEvaluationTime + 1, true}, {"other", 0, dispatcher.FreeEvaluationTime + 1, false},
+		{"c", time.Second / 2, dispatcher.FreeEvaluationTime - 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			free := make(chan struct{})
 			var lookUps, length, evaluations, judged atomic.Int64
-			length.Store(int64(dispatcher.FreePolicyTime + 1))
+			length.Store(int64(dispatcher.FreeEvaluationTime + 1))
 			d, _ := over(t, withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
 				if evaluations.Add(1) == 2 { // of the first review, in its turn
 					<-free
@@ -232,9 +233,9 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 				if err := ctx.Err(); err != nil {
 					t.Errorf("look-ups have no time: %v", err)
 				}
-				evaluation := policy.Evaluation(ctx)
+				bounded := policy.Evaluation(ctx)
 				time.Sleep(time.Duration(length.Load())) //nolint:forbidigo // of the bubble
-				if evaluation.Err() != nil {
+				if evaluation.Over(bounded) != nil {
 					return denies("interrupted")(ctx)
 				}
 				judged.Add(1)
@@ -275,18 +276,18 @@ func (instant) Start(_ context.Context, b *review.CallSet, done func(int, review
 	return func(int) {}
 }
 
-// TestReviewsOfADispatcherWithAPolicyTimeDoNotWait has a policy that takes longer than the free time of others, in many reviews of a cluster at once.
-func TestReviewsOfADispatcherWithAPolicyTimeDoNotWait(t *testing.T) {
+// TestReviewsOfADispatcherWithAnEvaluationTimeDoNotWait has a policy that takes longer than the free time of others, in many reviews of a cluster at once.
+func TestReviewsOfADispatcherWithAnEvaluationTimeDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		snapshot := withPolicies("", testPolicy{name: "a", say: func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
 			time.Sleep(time.Second) //nolint:forbidigo // of the bubble
-			if policy.Evaluation(ctx).Err() != nil {
+			if evaluation.Over(policy.Evaluation(ctx)) != nil {
 				return denies("interrupted")(ctx)
 			}
 			return approves(ctx)
 		}})
 		d, err := dispatcher.New(dispatcher.Options{
-			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{}, PolicyTime: time.Minute,
+			Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{}, EvaluationTime: time.Minute,
 		})
 		if err != nil {
 			t.Fatal(err)

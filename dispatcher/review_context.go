@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/chain"
+	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
@@ -23,6 +25,7 @@ import (
 // reviewContext matches hooks with the object of a review as mutated so far, and converts that object into the versions that hooks take. Attributes
 // and views belong to one revision of the object. One goroutine owns it: the review's, or a shadow call's.
 type reviewContext struct {
+	dispatcher *Dispatcher
 	lookups    context.Context //nolint:containedctx // bounds the look-ups in the cluster of one review
 	request    *review.Request
 	cluster    cluster
@@ -34,17 +37,37 @@ type reviewContext struct {
 	// policies is the context of policies, with their meter; nil before the first.
 	policies    context.Context //nolint:containedctx // as lookups
 	policyMeter policyMeter
+	// conditionTime is how long matchConditions have been evaluated, but for evaluations in the turn of the cluster.
+	conditionTime time.Duration
 	// explanations are nil before the first policy, and unless the review asks for them.
 	explanations *policy.Explanations
 	// codec applies the patches of mutating policies; nil in validating reviews.
 	codec chain.Codec
 }
 
-var _ chain.Subject = (*reviewContext)(nil)
+var (
+	_ chain.Subject   = (*reviewContext)(nil)
+	_ match.Evaluator = (*reviewContext)(nil)
+)
 
-func (s *reviewContext) init(lookups context.Context, r *review.Request, of match.Cluster, bypass *match.Bypass) {
-	s.lookups, s.request, s.cluster = lookups, r, cluster{Cluster: of, request: r}
-	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster).Under(bypass)
+func (s *reviewContext) init(lookups context.Context, d *Dispatcher, r *review.Request, bypass *match.Bypass) {
+	s.dispatcher, s.lookups, s.request, s.cluster = d, lookups, r, cluster{Cluster: d.clusterOf(r), request: r}
+	s.attributes = match.NewAttributes(r.Admission, &s.cluster).Booked(&s.cluster).EvaluatedBy(s).Under(bypass)
+}
+
+// Evaluate implements [match.Evaluator]: once the matchConditions of the review have had FreeEvaluationTime, it evaluates them in the turn of the cluster.
+func (s *reviewContext) Evaluate(ctx context.Context, evaluate func(context.Context)) {
+	if free := s.dispatcher.freeTime() - s.conditionTime; free > 0 {
+		begun, brief := time.Now(), evaluation.Briefly(ctx, free)
+		evaluate(brief)
+		if s.conditionTime += time.Since(begun); s.conditionTime < s.dispatcher.freeTime() {
+			return
+		}
+	}
+	if done, err := s.dispatcher.evaluationTurns.Own(ctx, s.request.Admission.GetCluster()); err == nil {
+		defer done()
+	}
+	evaluate(ctx) // it reports the end of ctx
 }
 
 // attributesOf returns the attributes of the request with an object. A new revision discards the views of the last one.

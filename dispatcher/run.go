@@ -229,7 +229,7 @@ func (x *run) startOnBackend(ctx context.Context, v *versionedRequest, calls []c
 	case first.Initializes():
 		backend = initializers{x}
 	case first.Policy != nil:
-		backend = policies{x.dispatcher, &x.reviewContext, v.view}
+		backend = policies{&x.reviewContext, v.view}
 	}
 	cancel := backend.Start(ctx, set, func(i int, r review.Result) { x.results.addResult(set.Calls[i].ID, x.accountVerdict(r)) })
 	for _, c := range calls {

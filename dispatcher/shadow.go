@@ -199,7 +199,7 @@ func (s *shadowCall) startCall(ctx context.Context, results chan<- callResult) (
 	backend := s.dispatcher.backendOf(s.Hook)
 	if s.Hook.Policy != nil {
 		reviewContext.codec = s.dispatcher.options.Codec(allowance{ctx, s.request.Reservation})
-		backend = policies{s.dispatcher, &reviewContext, version.view}
+		backend = policies{&reviewContext, version.view}
 	}
 	s.cancel = backend.Start(ctx, &review.CallSet{
 		Request: version.message, Body: version.body, Reservation: s.request.Reservation, Calls: []review.Call{s.Call},
@@ -235,7 +235,7 @@ func (s *shadowCall) awaitResult(ctx context.Context, results <-chan callResult)
 // convert matches the hook and returns the request in the version that it takes. It has a review context of its own: another goroutine owns the
 // context of the review.
 func (s *shadowCall) convert(ctx context.Context, reviewContext *reviewContext) (*versionedRequest, match.Decision, error) {
-	reviewContext.init(ctx, s.request, s.dispatcher.clusterOf(s.request), nil)
+	reviewContext.init(ctx, s.dispatcher, s.request, nil)
 	decision := reviewContext.matchHook(s.Hook, s.Object)
 	switch {
 	case decision.Err != nil:

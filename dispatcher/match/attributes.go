@@ -1,6 +1,7 @@
 package match
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -31,6 +32,7 @@ type request struct {
 	equivalents equivalents
 	record      record
 	memory      Memory
+	evaluator   Evaluator
 	bypass      *Bypass // of the cluster; nil for none
 	failsOpen   bool    // by the bypass
 }
@@ -44,11 +46,22 @@ type Memory interface {
 	Shrink(n int64)
 }
 
+// Evaluator bounds the time of evaluations of matchConditions in a review. It belongs to the goroutine that matches.
+type Evaluator interface {
+	// Evaluate calls evaluate with a context made from ctx, and again if the time of the first one was over.
+	Evaluate(ctx context.Context, evaluate func(context.Context))
+}
+
 // unbooked is the memory of attributes without an account.
 type unbooked struct{}
 
 func (unbooked) Grow(int64) error { return nil }
 func (unbooked) Shrink(int64)     {}
+
+// direct evaluates as long as the context of the look-ups.
+type direct struct{}
+
+func (direct) Evaluate(ctx context.Context, evaluate func(context.Context)) { evaluate(ctx) }
 
 // equivalents are the versions of the requested resource, looked up once and only if a hook's rules call for it.
 type equivalents struct {
@@ -71,7 +84,7 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 			Resource: gvr(req.GetResource()), Subresource: req.GetSubResource(), Kind: gvk(req.GetKind()),
 		},
 		old:    newObject(req.GetOldObject()),
-		memory: unbooked{},
+		memory: unbooked{}, evaluator: direct{},
 	}}
 	r := &a.request
 	r.requested = &r.sent
@@ -87,6 +100,12 @@ func NewAttributes(req *admissionv1.AdmissionRequest, cluster Cluster) *Attribut
 // Booked is the request whose objects are booked when they are decoded. It is called before anything is matched.
 func (a *Attributes) Booked(m Memory) *Attributes {
 	a.memory = m
+	return a
+}
+
+// EvaluatedBy is the request whose matchConditions e evaluates. It is called before anything is matched.
+func (a *Attributes) EvaluatedBy(e Evaluator) *Attributes {
+	a.evaluator = e
 	return a
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -57,6 +58,9 @@ func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
 	for i, x := range compiled {
 		condition := &w.MatchConditions[i]
 		results[i] = x.as(&matchconditions.MatchCondition{Name: condition.Name, Expression: condition.Expression})
+		if p := results[i].Program; p != nil {
+			results[i].Program = evaluation.Interruptible(p)
+		}
 		if err := x.Err(); err != nil {
 			c.errs = append(c.errs, err)
 		}
@@ -143,7 +147,10 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if err != nil {
 		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
-	result := h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
+	var result matchconditions.MatchResult
+	a.evaluator.Evaluate(ctx, func(ctx context.Context) {
+		result = h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
+	})
 	switch {
 	case result.Error != nil && a.failsOpen:
 		return Decision{Skip: SkipConditions, As: as}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	goruntime "runtime"
-	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -26,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
 
@@ -87,15 +86,6 @@ func Evaluation(ctx context.Context) context.Context {
 		return begin()
 	}
 	return ctx
-}
-
-// Over is the error of a context that is over. The timer that ends a context needs a processor, and evaluations may have all of them for 10 ms: so the
-// clock counts.
-func Over(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err() //nolint:wrapcheck // callers compare it
 }
 
 // invocationsKey is the key of the invocations of a review, in a context.
@@ -243,37 +233,12 @@ type activation struct {
 	spent      int64 // on variables, by the expression that is being evaluated
 	authorizes bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
 
-	evaluation  context.Context //nolint:containedctx // bounds one evaluation
-	checks      uint            // of done
-	interrupted bool
-	yields      bool // nothing bounds it more narrowly than the review: others that are ready compute in between
-}
-
-// interruptedVarName is the variable that comprehensions of cel-go read in each iteration, to end when it is true.
-const interruptedVarName = "#interrupted"
-
-// interrupt is its value. Once it is true it stays so. The activation of cel.Program.ContextEval answers true each hundredth time alone, so that an inner
-// comprehension ends early each time, and the outer one goes on to its end.
-func (a *activation) interrupt() bool {
-	if a.checks++; a.checks%celconfig.CheckFrequency == 0 && !a.interrupted {
-		a.yield()
-		a.interrupted = Over(a.evaluation) != nil
-	}
-	return a.interrupted
-}
-
-// yield lets others compute that are ready, such as reviews of other clusters: an evaluation may take a processor for seconds.
-func (a *activation) yield() {
-	if a.yields {
-		goruntime.Gosched()
-	}
+	interrupt evaluation.Interrupt
 }
 
 // activate begins an evaluation.
 func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, b budget, authorizes bool) *activation {
-	a := &activation{
-		input: in, budget: b, resource: resource, authorizes: authorizes, evaluation: Evaluation(ctx), yields: ctx.Value(evaluationKey{}) == nil,
-	}
+	a := &activation{input: in, budget: b, resource: resource, authorizes: authorizes, interrupt: evaluation.NewInterrupt(Evaluation(ctx))}
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
@@ -327,8 +292,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return a.requestAuthorizer, a.authorizes && a.requestAuthorizer != nil
 	case cel.VariableVarName:
 		return a.variables, true
-	case interruptedVarName:
-		return a.interrupt(), true
+	case evaluation.InterruptedVarName:
+		return a.interrupt.Value(), true
 	}
 	return nil, false
 }
@@ -356,10 +321,9 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	case x.Program == nil:
 		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
 	}
-	if err := Over(a.evaluation); err != nil {
+	if err := a.interrupt.Begin(); err != nil {
 		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
 	}
-	a.yield()
 	value, details, failed := x.Program.Eval(a)
 	spent := a.spent
 	if a.spent = 0; spent > 0 {

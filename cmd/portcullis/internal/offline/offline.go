@@ -145,8 +145,8 @@ func (m *Mesh) Snapshot() *match.Snapshot { return m.snapshot }
 // Judge judges the reviews of clusters with the same facts. It has the dispatcher of a mesh, with all that it remembers from one review to the next.
 type Judge struct{ dispatcher *dispatcher.Dispatcher }
 
-// policyTime lets reviews evaluate policies at the same time, however long: no other tenant waits for a processor.
-const policyTime = time.Minute
+// evaluationTime lets reviews evaluate policies and matchConditions at the same time, however long: no other tenant waits for a processor.
+const evaluationTime = time.Minute
 
 // With returns a judge. The facts belong to it; nil are the zero Facts.
 func (m *Mesh) With(f *Facts) (*Judge, error) {
@@ -159,8 +159,8 @@ func (m *Mesh) With(f *Facts) (*Judge, error) {
 	}
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: snapshots{m.snapshot}, Clusters: clusters{m, f}, Streams: streams, Stager: m.Stager,
-		Codec:      func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
-		PolicyTime: policyTime,
+		Codec:          func(a conversion.Allowance) chain.Codec { return m.codec.NewPatchSession(a) },
+		EvaluationTime: evaluationTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the mesh in memory: %w", err)
