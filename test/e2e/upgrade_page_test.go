@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 
-	"github.com/portcullis-mesh/portcullis/test/e2e/build"
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
@@ -25,9 +23,8 @@ import (
 // dispatchers of two versions together.
 
 const (
-	upgradeOrder   = "Order"
-	upgradeBack    = "Back"
-	upgradeOldFile = "From deploy/portcullis.yaml"
+	upgradeOrder = "Order"
+	upgradeBack  = "Back"
 )
 
 // TestTheUpgradePageHasNoOtherCommands fails when somebody adds a block that no test runs.
@@ -36,7 +33,7 @@ func TestTheUpgradePageHasNoOtherCommands(t *testing.T) {
 	g := &guide{}
 	g.read(t, "upgrade.md", strings.NewReplacer())
 	for heading, blocks := range g.steps {
-		if want := map[string]int{upgradeOrder: 5, upgradeBack: 1, upgradeOldFile: 4}[heading]; len(blocks) != want {
+		if want := map[string]int{upgradeOrder: 5, upgradeBack: 1}[heading]; len(blocks) != want {
 			t.Errorf("%q has %d blocks of commands, and %d are run", heading, len(blocks), want)
 		}
 	}
@@ -119,60 +116,4 @@ func (i *installation) podsOf(t *testing.T, selected labels.Set) map[string]stri
 		images[pods.Items[n].Name] = pods.Items[n].Spec.Containers[0].Image
 	}
 	return images
-}
-
-// TestTheUpgradePageReplacesTheManifestOfBefore starts with the file that the page's last section is about, as it was.
-func TestTheUpgradePageReplacesTheManifestOfBefore(t *testing.T) {
-	citest.Soak(t, "follows docs/upgrade.md with kubectl")
-	requireTools(t, "bash", "kubectl")
-	i := newInstallation(t)
-	before, err := i.tree.Before(t.Context(), versionBefore)
-	if errors.Is(err, build.ErrNoCommit) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.cluster.RunControllers(t)
-	if said, err := i.shell(t, "kubectl apply -f "+filepath.Join(before.Root, "deploy", "portcullis.yaml")+
-		" && kubectl -n portcullis-system rollout status deployment/portcullis --timeout=5m"); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	i.read(t, "upgrade.md", strings.NewReplacer())
-	served := func() map[string]string {
-		service, err := i.cluster.Client().CoreV1().Services(meshNamespace).Get(t.Context(), "portcullis", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return i.podsOf(t, service.Spec.Selector)
-	}
-	old := served()
-
-	i.run(t, upgradeOldFile)
-	wantPods(t, "orphans", served(), len(old), old)
-	i.runBlock(t, upgradeOldFile, 1)
-	wantPods(t, "beside each other", served(), len(old)+2, old)
-	i.runBlock(t, upgradeOldFile, 2)
-	now := served()
-	wantPods(t, "served by the new Services", now, 2, now)
-	for name := range old {
-		if _, still := now[name]; still {
-			t.Errorf("the Service selects the Pod %s of before", name)
-		}
-	}
-	i.runBlock(t, upgradeOldFile, 3)
-	wantPods(t, "in the end", i.podsOf(t, labels.Set{}), 2, now)
-}
-
-// wantPods wants so many Pods, and some among them.
-func wantPods(t *testing.T, when string, got map[string]string, n int, among map[string]string) {
-	t.Helper()
-	for name := range among {
-		if _, ok := got[name]; !ok {
-			t.Errorf("%s: the Pod %s is missing in %v", when, name, got)
-		}
-	}
-	if len(got) != n {
-		t.Errorf("%s: there are the Pods %v, want %d", when, got, n)
-	}
 }

@@ -55,7 +55,9 @@ func TestTheStoreIsDecodedInItsTurn(t *testing.T) {
 	f.applied("root", rolesOfPeople)
 	ctx, gone := context.WithCancel(t.Context())
 	work := turns.NewQueue()
-	s := f.with(func(o *service.Options) { o.Work, o.Objects, o.Operators = work, leaves{f.store, gone}, identity.Grant{} })
+	s := f.with(func(o *service.Options) {
+		o.Work, o.Objects, o.Operators = work, leaves{f.store, gone}, identity.Grant{}
+	})
 	done, err := work.Wait(t.Context(), "another", false)
 	if err != nil {
 		t.Fatal(err)
