@@ -403,13 +403,21 @@ func (*badError) Error() string { panic("no text") }
 // Unwrap implements the chain of errors.
 func (*badError) Unwrap() error { panic("no cause") }
 
-// TestErrorsThatAreBrokenAreContained: they cost their own call.
+// textlessError is an error that has a text for nobody.
+type textlessError struct{}
+
+// Error implements error.
+func (*textlessError) Error() string { panic("no text") }
+
+// TestErrorsThatAreBrokenAreContained: they cost their own call, also where a span records them.
 func TestErrorsThatAreBrokenAreContained(t *testing.T) {
 	for name, broken := range map[string]error{
-		"methods that panic": &badError{}, "a nil Error": (*hostsdk.Error)(nil), "a wrapped nil Error": fmt.Errorf("%w", (*hostsdk.Error)(nil)),
+		"methods that panic": &badError{}, "a text that panics": &textlessError{},
+		"a nil Error": (*hostsdk.Error)(nil), "a wrapped nil Error": fmt.Errorf("%w", (*hostsdk.Error)(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, err := hostsdk.New(hostsdk.Options{Name: "broken", Logger: slog.New(slog.DiscardHandler)},
+			spans := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tracetest.NewSpanRecorder()))
+			host, err := hostsdk.New(hostsdk.Options{Name: "broken", TracerProvider: spans, Logger: slog.New(slog.DiscardHandler)},
 				hostsdk.Validate("h", func(context.Context, *hostsdk.Request) (*hostsdk.Response, error) { return nil, broken },
 					hostsdk.ReadyWhen(func(context.Context) error { return broken })))
 			if err != nil {

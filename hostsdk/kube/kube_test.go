@@ -252,6 +252,21 @@ func TestObjectsThatAreNotJSONAreRefused(t *testing.T) {
 	}
 }
 
+// TestObjectsAreDecodedAsKubernetesDoes: names have one case, and integers beyond 2^53 keep their value.
+func TestObjectsAreDecodedAsKubernetesDoes(t *testing.T) {
+	r := request(hosttest.Create(`{"kind":"Pod","Spec":{"hostNetwork":true},"n":9007199254740993}`))
+	if pod, err := kube.Object[corev1.Pod](r); err != nil || pod.Spec.HostNetwork {
+		t.Errorf("Spec was taken for spec: %v, %v", pod, err)
+	}
+	response, err := kube.Change(r, func(object *map[string]any) error {
+		(*object)["copy"] = (*object)["n"]
+		return nil
+	})
+	if err != nil || string(response.Patch) != `[{"op":"add","path":"/copy","value":9007199254740993}]` {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
 func TestHandlersOfDeleteGetTheOldObject(t *testing.T) {
 	handler := kube.Validate(func(_ context.Context, pod *corev1.Pod, r *hostsdk.Request) (*hostsdk.Response, error) {
 		old, err := kube.OldObject[corev1.Pod](r)
