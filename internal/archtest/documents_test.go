@@ -110,14 +110,14 @@ func place(name string) string {
 	return path
 }
 
-// documents returns the Markdown files of the repository outside of hidden directories.
+// documents returns the Markdown files of the repository outside of hidden directories, and of those where npm puts the packages of others.
 func documents(t *testing.T) (pages []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
 			return filepath.SkipDir
 		case !entry.IsDir() && filepath.Ext(path) == ".md":
 			pages = append(pages, path)
