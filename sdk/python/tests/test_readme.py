@@ -1,6 +1,8 @@
 """The program of README.md does what the page says."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,18 @@ from portcullis_host.testing import BlockingDispatcher, create
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_program_of_the_readme_serves(portcullis_dispatcher: Callable[[Host], BlockingDispatcher]) -> None:
-    found = re.search(r"```python\n(.*?)asyncio\.run\(", README.read_text(), re.DOTALL)
-    assert found is not None
-    program: dict[str, Any] = {}
-    exec(found[1], program)  # noqa: S102 (it is ours)
-    dispatcher = portcullis_dispatcher(program["host"])
-    pod = create({"kind": "Pod", "metadata": {"namespace": "shop"}, "spec": {"hostNetwork": True}})
-    assert dispatcher.review("host-network.example.com", pod).message == "hostNetwork is not allowed here"
-    patch = dispatcher.review("team-label.example.com", pod).patch
-    assert patch == [{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]
+def test_the_program_of_the_readme_passes_the_tests_of_the_readme(tmp_path: Path) -> None:
+    text = README.read_text()
+    for name, language, start in (
+        ("policy.py", "python", "# policy.py"),
+        ("test_policy.py", "python", "# test_policy.py"),
+        ("cases.yaml", "yaml", ""),
+    ):
+        found = re.search(rf"```{language}\n({start}.*?)```", text, re.DOTALL)
+        assert found is not None, name
+        (tmp_path / name).write_text(found[1])
+    said = subprocess.run([sys.executable, "-m", "pytest", "--rootdir=."], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert "2 passed" in said.stdout, said.stdout
 
 
 def test_the_initializer_of_the_readme_initializes(portcullis_dispatcher: Callable[[Host], BlockingDispatcher]) -> None:

@@ -40,6 +40,9 @@ import type { Security } from "./tls.js";
 const SDK = "portcullis-typescript";
 const SDK_VERSION = "0.1.0";
 
+/** OLDEST_NODE is the major version of Node.js that package.json asks for. npm only warns of an older one. */
+const OLDEST_NODE = 22;
+
 /** What a host is, and where its dispatchers are. */
 export interface HostOptions extends Providers {
   /** Name of the program, the same for all its replicas, for example `imagepolicy`. */
@@ -252,6 +255,10 @@ export class Host {
 }
 
 function check(o: HostOptions): void {
+  const { node } = process.versions;
+  if (Number.parseInt(node, 10) < OLDEST_NODE) {
+    throw new HostError(`Node.js ${node} is too old: @portcullis-mesh/host needs ${OLDEST_NODE} or newer`);
+  }
   if (!o.name) {
     throw new HostError('options.name is empty: name the program, for example "imagepolicy"');
   }

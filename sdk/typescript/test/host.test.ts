@@ -570,6 +570,18 @@ suite("what a host refuses", () => {
     });
   }
 
+  test("an older Node.js, of which npm only warns", () => {
+    const versions = process.versions;
+    const become = (value: object) => Object.defineProperty(process, "versions", { value, configurable: true });
+    become({ ...versions, node: "20.20.2" });
+    try {
+      const message = "Node.js 20.20.2 is too old: @portcullis-mesh/host needs 22 or newer";
+      assert.throws(() => newHost(), new HostError(message));
+    } finally {
+      become(versions);
+    }
+  });
+
   test("one hook may be both a validating and a mutating one, and none comes after the start", async () => {
     const host = newHost().validate("a", handler).mutate("a", handler);
     await using _mesh = await FrameDispatcher.start(host);

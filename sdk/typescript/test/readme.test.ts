@@ -13,7 +13,6 @@ declare const host: Host;
 declare const judgeQuota: Handler;
 declare const cache: { filled(signal: AbortSignal): Promise<boolean> };
 declare function isFine(object: unknown): boolean;
-declare function newHost(): Host;
 `;
 
 suite("README.md", () => {
@@ -24,7 +23,8 @@ suite("README.md", () => {
     rmSync(folder, { recursive: true, force: true });
     mkdirSync(folder, { recursive: true });
     for (const [i, [, block = ""]] of blocks.entries()) {
-      writeFileSync(join(folder, `block${i}.ts`), `${missing(block)}\n${block}`);
+      const name = /^\/\/ (\S+\.ts)/.exec(block)?.[1] ?? `block${i}.ts`;
+      writeFileSync(join(folder, name), `${missing(block)}\n${block}`);
     }
     const config = {
       extends: "../../tsconfig.json",

@@ -150,7 +150,11 @@ func TestAHostCanBeDeployed(t *testing.T) {
 		if !strings.Contains(steps, "\n"+cases+"\n") || !strings.Contains(read(t, filepath.Join(dir, ".github", "workflows", "ci.yaml")), "- run: "+cases+" -o github\n") {
 			t.Errorf("%s: the steps or CI do not run %s", lang, cases)
 		}
-		for block := range strings.SplitSeq(strings.TrimSpace(steps), "\n\n") {
+		clone, blocks, _ := strings.Cut(strings.TrimSpace(steps), "\n\n")
+		if !strings.Contains(clone, "\nexport PORTCULLIS=") {
+			t.Errorf("%s: the steps do not begin with the variable that they use:\n%s", lang, clone)
+		}
+		for block := range strings.SplitSeq(blocks, "\n\n") {
 			if lines := strings.Split(block, "\n"); lines[1] != "cd "+dir {
 				t.Errorf("%s: the block begins elsewhere:\n%s", lang, block)
 			}

@@ -101,11 +101,14 @@ type step struct{ title, commands string }
 func (p *project) steps(dir string) []step {
 	own := strings.NewReplacer(exampleName, p.name)
 	steps := []step{
-		{"The SDK and the tests. PORTCULLIS is a clone of its repository, since the SDK is not published yet", own.Replace(strings.Join(p.commands, "\n"))},
+		{"The SDK and the tests", own.Replace(strings.Join(p.commands, "\n"))},
 		{"A mesh, in a terminal of its own", "portcullis dev --no-samples --data-dir dev --listen-hosts 127.0.0.1:8444"},
 		{"The host, in another one, once the mesh serves", "cp mesh.yaml dev/config/" + p.name + ".yaml\n" +
 			own.Replace(p.start) + " --dispatchers 127.0.0.1:8444 --cert dev/certs/host.crt --key dev/certs/host.key --ca dev/certs/ca.crt"},
 		{"A review, in a third one", "portcullis review -f dev/pod.json --stage validate --explain --ready-file dev/ready.json"},
+	}
+	if p.mutating {
+		steps[3].commands += "\nportcullis review -f dev/pod.json --stage mutate --ready-file dev/ready.json"
 	}
 	for i := range steps {
 		steps[i].commands = "cd " + cli.Quoted(dir) + "\n" + steps[i].commands
@@ -133,6 +136,8 @@ helm install ` + p.name + ` "$PORTCULLIS"/deploy/chart/portcullis-host --namespa
 // text has the steps for the author of a host in dir.
 func (p *project) text(dir string) string {
 	var text strings.Builder
+	text.WriteString("# In each terminal: where a clone of github.com/portcullis-mesh/portcullis is. The SDK is not published yet\n" +
+		"export PORTCULLIS=PATH-OF-THE-CLONE\n\n")
 	steps := p.steps(dir)
 	for _, s := range slices.Concat(steps[:1], []step{p.cases(dir)}, steps[1:], []step{p.deploy(dir)}) {
 		text.WriteString("# " + s.title + "\n" + s.commands + "\n\n")

@@ -3,6 +3,7 @@ package dev.portcullis.host;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.portcullis.admission.v1.Stage;
@@ -16,6 +17,7 @@ import dev.portcullis.host.v1.Review;
 import dev.portcullis.host.v1.Reviews;
 import dev.portcullis.host.v1.Verdict;
 import dev.portcullis.host.v1.Welcome;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -106,6 +108,7 @@ class CoreTest {
     Exception b = new Exception("secret", a);
     a.initCause(b);
     assertEquals("handler failed", Outcomes.threw(a, false).getError().getMessage());
+    assertTimeoutPreemptively(Duration.ofMinutes(1), () -> assertNull(Outcomes.denial(a)));
     Throwable wrapped = new RuntimeException("secret", new HandlerException("down"));
     assertEquals("down", Outcomes.threw(wrapped, false).getError().getMessage());
     assertTrue(Outcomes.threw(wrapped, true).hasCancelled());
@@ -268,10 +271,15 @@ class CoreTest {
             Requests.create("{\"a\": 1.00, \"b\": 123456789012345678901234567890, \"c\": 1e400}"));
     Response same = Response.change(request, object -> {});
     assertTrue(same.message().getPatch().isEmpty());
-    Response moved = Response.change(request, object -> object.set("d", object.get("a")));
-    assertEquals(
-        "[{\"op\":\"add\",\"path\":\"/d\",\"value\":1.00}]",
-        moved.message().getPatch().toStringUtf8());
+    for (String number : List.of("1.00", "9007199254740993", "123456789012345678901234567890")) {
+      Response copied =
+          Response.change(
+              Request.of(Requests.create("{\"a\": " + number + "}")),
+              object -> object.set("d", object.get("a")));
+      assertEquals(
+          "[{\"op\":\"add\",\"path\":\"/d\",\"value\":" + number + "}]",
+          copied.message().getPatch().toStringUtf8());
+    }
     assertTrue(Response.patch(new byte[0]).isAllowed());
   }
 

@@ -109,6 +109,8 @@ class DenialTest {
     String none = silent();
     assertEquals("", status(new DeniedException(none).response()).getMessage());
     assertEquals(403, status(new DeniedException((Response) null).response()).getCode());
+    Response silent = Response.deny(none).code(422);
+    assertEquals(422, status(new DeniedException(silent).response()).getCode());
     assertThrows(IllegalArgumentException.class, () -> new DeniedException(Response.allow()));
   }
 
@@ -123,6 +125,10 @@ class DenialTest {
           HandlerException failure = new HandlerException("down", new DeniedException("no"));
           throw new IOException(failure);
         };
+    Handler bug =
+        request -> {
+          throw new AssertionError("a bug", new DeniedException("no"));
+        };
     Handler late =
         request -> {
           while (!request.isCancelled()) {
@@ -130,7 +136,7 @@ class DenialTest {
           }
           throw new DeniedException(Response.deny("no").code(422));
         };
-    for (Handler handler : List.of(plain, wrapped, late)) {
+    for (Handler handler : List.of(plain, wrapped, bug, late)) {
       try (FakeDispatcher mesh =
           FakeDispatcher.serving(
               Host.builder("test")
