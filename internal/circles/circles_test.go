@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -212,5 +213,29 @@ func TestThePageOfCirclesIsThatOfTheTests(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("run `go run ./internal/circles table > docs/circles.md` (-page +tests):\n%s", diff)
+	}
+}
+
+// TestAStepThatIsSilentNamesTheTestsThatRun: the runner has printed its last line long ago.
+func TestAStepThatIsSilentNamesTheTestsThatRun(t *testing.T) {
+	d, out := newDigest(), &strings.Builder{}
+	r := &runner{out: out}
+	lines := []string{"(the first time it compiles Kubernetes and etcd, which takes minutes)"}
+	r.still("e2e", time.Minute, d.unfinished())
+	for _, name := range []string{"TestD", "TestB", "TestB/sub", "TestA", "TestC", "TestE"} {
+		d.read([]byte(`{"Action":"run","Package":"p","Test":"` + name + `"}`))
+	}
+	for _, step := range []struct{ ends, want string }{
+		{"TestE", "(TestA, TestB, TestC and 1 more)"}, {"TestA", "(TestB, TestC, TestD)"}, {"TestC", "(TestB, TestD)"},
+	} {
+		d.read([]byte(`{"Action":"pass","Package":"p","Test":"` + step.ends + `"}`))
+		r.last = time.Time{}
+		r.still("e2e", time.Minute, d.unfinished())
+		lines = append(lines, step.want)
+	}
+	r.still("e2e", time.Minute, d.unfinished()) // it has just printed a line
+	want := "    e2e: goes on, 60 s " + strings.Join(lines, "\n    e2e: goes on, 60 s ") + "\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }

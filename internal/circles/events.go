@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -33,6 +34,7 @@ const failedOutput = 400
 
 // digest reads the events of one run of go test. It keeps the output of tests that have not ended and of those that failed.
 type digest struct {
+	mu      sync.Mutex       // held by read
 	running map[string]*test // by package and name of test
 	ended   []test           // tests without a parent
 	broken  []test           // packages that failed without a failed test, or did not compile; with a test that has not ended, if any
@@ -50,6 +52,8 @@ func (d *digest) read(line []byte) (e event, ended *test, ok bool) {
 	if len(line) == 0 || line[0] != '{' || json.Unmarshal(line, &e) != nil {
 		return e, nil, false
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch e.Action {
 	case "output", "build-output":
 		d.print(&e)
@@ -59,6 +63,19 @@ func (d *digest) read(line []byte) (e event, ended *test, ok bool) {
 		d.of(&e)
 	}
 	return e, nil, true
+}
+
+// unfinished are the names of the tests that run, in order. It may be called while another goroutine reads.
+func (d *digest) unfinished() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.running {
+		if t.name != "" {
+			names = append(names, t.name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // print keeps the output of a test, of a package, or of a build.

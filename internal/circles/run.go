@@ -29,6 +29,8 @@ type result struct {
 const (
 	// silence is how long a step may print nothing before another line is printed for it.
 	silence = 30 * time.Second
+	// mostNamed is how many running tests that line names.
+	mostNamed = 3
 	// stopTime is how long a command may take to end after an interrupt.
 	stopTime = 20 * time.Second
 	// tailLines are kept of a command that is no run of go test.
@@ -106,7 +108,7 @@ func (r *runner) command(ctx context.Context, s step, res *result) error {
 	if err != nil {
 		return err
 	}
-	stop := r.heartbeat(s.Name, time.Now())
+	stop := r.heartbeat(s.Name, time.Now(), res.digest)
 	err = r.read(reader, log, s, res)
 	stop()
 	if waited := cmd.Wait(); waited != nil {
@@ -211,7 +213,7 @@ func testsIn(files []string) int {
 }
 
 // heartbeat prints a line now and then while a step is silent, until stop is called.
-func (r *runner) heartbeat(name string, begun time.Time) (stop func()) {
+func (r *runner) heartbeat(name string, begun time.Time, d *digest) (stop func()) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -222,21 +224,29 @@ func (r *runner) heartbeat(name string, begun time.Time) (stop func()) {
 			case <-done:
 				return
 			case <-ticker.C:
-				r.still(name, begun)
+				r.still(name, time.Since(begun), d.unfinished())
 			}
 		}
 	})
 	return func() { close(done); group.Wait() }
 }
 
-// still prints that a step goes on, if no line was printed for a while.
-func (r *runner) still(name string, begun time.Time) {
+// still prints that a step goes on, and which tests run, if no line was printed for a while.
+func (r *runner) still(name string, took time.Duration, tests []string) {
 	r.mu.Lock()
 	quiet := time.Since(r.last) >= silence
 	r.mu.Unlock()
-	if quiet {
-		r.printf("    %s: goes on, %.0f s (the first time it compiles Kubernetes and etcd, which takes minutes)\n", name, time.Since(begun).Seconds())
+	if !quiet {
+		return
 	}
+	doing := "the first time it compiles Kubernetes and etcd, which takes minutes"
+	if len(tests) > 0 {
+		doing = strings.Join(tests[:min(len(tests), mostNamed)], ", ")
+	}
+	if more := len(tests) - mostNamed; more > 0 {
+		doing += fmt.Sprintf(" and %d more", more)
+	}
+	r.printf("    %s: goes on, %.0f s (%s)\n", name, took.Seconds(), doing)
 }
 
 func (r *runner) printf(format string, args ...any) {
