@@ -96,11 +96,6 @@ func (s *Service) apply(
 	if err != nil {
 		return nil, err
 	}
-	if !r.GetDryRun() {
-		s.mu.Lock()
-		s.applied = objects
-		s.mu.Unlock()
-	}
 	return plan.response(objects, revision, findings), nil
 }
 

@@ -78,6 +78,11 @@ func (s *Service) change(ctx context.Context, verb string, dryRun bool, plan fun
 			return e.state.Revision, nil
 		}
 		revision, err := s.commit(ctx, e)
+		if err == nil {
+			// The service holds the objects of the state that it has read last, with their compiled expressions: of an apply, which others read next from the
+			// store; not of a state before a deletion. A failure delays that until the next call.
+			_, _ = s.readStore(ctx)
+		}
 		if !errors.Is(err, etcdstore.ErrMoved) {
 			return revision, err
 		}

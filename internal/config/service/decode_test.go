@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -99,5 +100,33 @@ func TestTheReaderOfTheStoreFindsThePolicyOfAnApplyCompiled(t *testing.T) {
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the policy was validated %d times, want once", n)
+	}
+}
+
+// TestADeletedPolicyIsForgotten: no call follows that reads the store.
+func TestADeletedPolicyIsForgotten(t *testing.T) {
+	f := newFixture(t)
+	decoder := configtest.NewDecoder()
+	s := f.with(func(o *service.Options) { o.Decoder = decoder })
+	document := strings.ReplaceAll(validatingPolicy, "NAME", "p")
+	if _, err := s.Apply(t.Context(), applyOf(document)); err != nil {
+		t.Fatal(err)
+	}
+	held := func() func() bool {
+		objects, problems := decoder.Decode("p.yaml", []byte(document))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		compiled := weak.Make(objects[0].Definition)
+		return func() bool { runtime.GC(); return compiled.Value() != nil }
+	}()
+	if !held() {
+		t.Fatal("nothing holds the policy that is applied")
+	}
+	if _, err := s.Delete(t.Context(), &configv1.DeleteRequest{Key: &configv1.ConfigKey{Kind: "ValidatingAdmissionPolicy", Name: "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	if held() {
+		t.Error("the service holds the policy that is deleted")
 	}
 }

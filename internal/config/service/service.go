@@ -111,7 +111,6 @@ type Service struct {
 	mu      sync.Mutex   // guards the fields below
 	last    *storedState // the latest that was read; nil before the first, and empty without a store
 	decoder *etcdstore.Decoder
-	applied []config.Object // of the latest apply: who reads them from the store next finds their expressions compiled
 }
 
 // New returns a service. It does no I/O.
