@@ -103,7 +103,7 @@ func TestTheReaderOfTheStoreFindsThePolicyOfAnApplyCompiled(t *testing.T) {
 	}
 }
 
-// TestADeletedPolicyIsForgotten: no call follows that reads the store.
+// TestADeletedPolicyIsForgotten: a watch has ended before, and no call follows that reads the store.
 func TestADeletedPolicyIsForgotten(t *testing.T) {
 	f := newFixture(t)
 	decoder := configtest.NewDecoder()
@@ -123,10 +123,14 @@ func TestADeletedPolicyIsForgotten(t *testing.T) {
 	if !held() {
 		t.Fatal("nothing holds the policy that is applied")
 	}
+	if err := s.Watch(&configv1.WatchRequest{}, &takes[configv1.WatchResponse]{ctx: t.Context()}); err == nil || !strings.Contains(err.Error(), errTaken.Error()) {
+		t.Fatal(err)
+	}
 	if _, err := s.Delete(t.Context(), &configv1.DeleteRequest{Key: &configv1.ConfigKey{Kind: "ValidatingAdmissionPolicy", Name: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	if held() {
 		t.Error("the service holds the policy that is deleted")
 	}
+	runtime.KeepAlive(s)
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/latency"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -102,8 +103,8 @@ type Service struct {
 	work     *turns.Queue // one call at a time occupies a processor
 	shared   *turns.Queue // the same for work that callers share, which none of them holds up by its rest
 
-	watching chan struct{} // held while watched is read and made
-	watched  *watched      // of the latest listing; nil before the first watch
+	watching chan struct{}         // held while watched is read and made
+	watched  weak.Pointer[watched] // of the latest listing: the watches hold it
 
 	reporting   chan struct{}      // held while lastReports is read and made
 	lastReports *dispatcherReports // nil before the first Wait

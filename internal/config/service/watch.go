@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"weak"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -79,7 +80,7 @@ func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched,
 		return nil, ended(ctx)
 	}
 	defer func() { <-s.watching }()
-	last := s.watched
+	last := s.watched.Value()
 	if last != nil && last.listing == listing && last.state == st.state {
 		return last, nil
 	}
@@ -89,8 +90,9 @@ func (s *Service) watch(ctx context.Context, listing <-chan struct{}) (*watched,
 		return nil, err
 	}
 	defer done()
-	s.watched = &watched{meshState: m, listing: listing, objects: m.objectsSince(last)}
-	return s.watched, nil
+	made := &watched{meshState: m, listing: listing, objects: m.objectsSince(last)}
+	s.watched = weak.Make(made)
+	return made, nil
 }
 
 // objectsSince returns all objects. Those that look as before are the same messages.

@@ -129,24 +129,38 @@ func (a *arena) play(t *testing.T, r role, length time.Duration) row {
 	return row{role: r.name, peak: peak, disk: a.disk(t), series: a.settled(t).series, quiet: quiet, attacked: attacked, outcomes: outcomes}
 }
 
-// profile writes the profile of the dispatcher's processors into the directory that HOSTILE_PROFILES names, if it names one.
+// profile writes the profile of the dispatcher's processors, unless profilesVariable is empty.
 func (a *arena) profile(t *testing.T, length time.Duration) chan struct{} {
 	t.Helper()
-	dir, done := os.Getenv("HOSTILE_PROFILES"), make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if dir == "" {
+		if os.Getenv(profilesVariable) == "" {
 			return
 		}
 		profile, err := a.dispatcher.Profile(t.Context(), length)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(filepath.Base(t.Name()), "_", "-")+".pprof"), profile, 0o600)
-		}
 		if err != nil {
 			t.Error(err)
+			return
 		}
+		writeProfile(t, "", profile)
 	}()
 	return done
+}
+
+// profilesVariable names the directory of the profiles; empty for none.
+const profilesVariable = "HOSTILE_PROFILES"
+
+// writeProfile writes a profile for the role of a test.
+func writeProfile(t *testing.T, suffix string, profile []byte) {
+	t.Helper()
+	dir, role := os.Getenv(profilesVariable), strings.ReplaceAll(filepath.Base(t.Name()), "_", "-")
+	if dir == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, role+suffix+".pprof"), profile, 0o600); err != nil {
+		t.Error(err)
+	}
 }
 
 // configure waits until the tenant's documents are in force.
@@ -207,6 +221,9 @@ func (a *arena) wantNothingLeft(t *testing.T, before remains) {
 		return fmt.Errorf("of the tenant are left: %+v, before it %+v", now, before)
 	}); err != nil {
 		t.Error(err)
+		if heap, err := a.dispatcher.Heap(t.Context()); err == nil {
+			writeProfile(t, "-heap", heap)
+		}
 	}
 }
 

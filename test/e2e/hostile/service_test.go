@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -107,7 +108,7 @@ func (a *attack) deleteAll(client configv1.ConfigServiceClient) {
 	if err != nil {
 		a.Error(err)
 	}
-	for _, o := range list.GetObjects() {
+	for _, o := range slices.Backward(list.GetObjects()) { // a HookRoute after its hook, which could see other clusters without it
 		if !strings.HasPrefix(o.GetKey().GetName(), "tenant-") {
 			continue
 		}

@@ -133,6 +133,9 @@ func (p *tenantProcess) end(t *testing.T) (outcomes map[string]int) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.process.Tail(30))
 	}
+	if err := p.process.Err(); err != nil {
+		t.Errorf("the tenant has failed: %v\n%s", err, p.process.Tail(30))
+	}
 	return outcomes
 }
 
