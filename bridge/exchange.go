@@ -28,7 +28,7 @@ type exchange struct {
 	control    http.ResponseController
 	request    *http.Request
 	started    time.Time
-	deadline   time.Time     // of the review
+	deadline   time.Time     // of the review; zero until it is known
 	uncertain  time.Duration // of the time to the deadline
 
 	// From the URL and the channel, once they are known to be right.
@@ -50,26 +50,26 @@ type exchange struct {
 }
 
 func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to *endpoint) *exchange {
-	x := &exchange{
+	return &exchange{
 		endpoint: to, bridge: b, connection: connectionOf(r), writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
 		span: noop.Span{}, outcome: review.OutcomeFailed,
 	}
-	// Until the deadline of the review is known: a slow sender or reader does not hold the connection for long.
-	x.readUntil(x.started.Add(refusalTime))
-	x.writeUntil(x.started.Add(refusalTime))
-	return x
 }
 
-// readUntil bounds the reading of the body; the zero time ends the bound. A writer without deadlines (a recorder in a test) has no
-// connection to wait for.
+// readUntil bounds the reading of the body; the zero time ends the bound. Each bound of HTTP/2 wakes the goroutine of its connection. A writer
+// without deadlines (a recorder in a test) has no connection to wait for.
 func (x *exchange) readUntil(t time.Time) { _ = x.control.SetReadDeadline(t) }
 
 func (x *exchange) writeUntil(t time.Time) { _ = x.control.SetWriteDeadline(t) }
 
 // refuse answers with a denial if there is a review to deny, and with an HTTP status otherwise, or if the entry's own policy shall
-// decide.
+// decide. Before the deadline of the review is known it bounds the connection: a slow sender or reader does not hold it for long.
 func (x *exchange) refuse(r *refusal) {
 	x.failure, x.outcome = r.message, r.outcome
+	if x.deadline.IsZero() {
+		x.readUntil(x.started.Add(refusalTime))
+		x.writeUntil(x.started.Add(refusalTime))
+	}
 	deadline := x.deadline.Add(-x.uncertain)
 	if r.temporary() {
 		deadline = x.bridge.retries.firstDeadline(x.cluster, x.uid, deadline)

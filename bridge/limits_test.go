@@ -155,34 +155,45 @@ func (b *bounds) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// The connection has a deadline from the start. Once the review's time is known, the deadline is the end of that time, and not the
-// body's, while the answer is waited for.
+// A connection is bounded once before the body is read: by the review's time, or by 5 s for a request that is refused before that time is known. Once the body
+// is there, the review's own deadline is the only bound.
 func TestDeadlinesOfConnections(t *testing.T) {
 	b := newBridge(t, testOptions(allow))
-	w := &bounds{ResponseRecorder: httptest.NewRecorder()}
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, validatePath+"?timeout=10s", strings.NewReader(reviewOf("u1", 0)))
-	request.Header.Set("Content-Type", "application/json")
-	request.TLS = trusted()
-	before := time.Now()
-	b.ServeHTTP(w, request)
-	after := time.Now()
+	for name, test := range map[string]struct {
+		path, contentType string
+		read, write       []time.Duration // after the start; 0 is none any more
+	}{
+		"a review":               {validatePath + "?timeout=10s", "application/json", []time.Duration{8900 * time.Millisecond, 0}, []time.Duration{11 * time.Second}},
+		"not JSON":               {validatePath + "?timeout=10s", "text/plain", []time.Duration{refusalTime}, []time.Duration{refusalTime}},
+		"a time that is no time": {validatePath + "?timeout=x", "application/json", []time.Duration{refusalTime}, []time.Duration{refusalTime}},
+		"no endpoint":            {"/v1/nothing", "application/json", []time.Duration{refusalTime}, []time.Duration{refusalTime}},
+	} {
+		w := &bounds{ResponseRecorder: httptest.NewRecorder()}
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, strings.NewReader(reviewOf("u1", 0)))
+		request.Header.Set("Content-Type", test.contentType)
+		request.TLS = trusted()
+		before := time.Now()
+		b.ServeHTTP(w, request)
+		after := time.Now()
 
-	check := func(what string, got []time.Time, want ...time.Duration) {
-		t.Helper()
-		if len(got) != len(want) {
-			t.Fatalf("%s deadlines = %v, want %d", what, got, len(want))
-		}
-		for i, d := range want {
-			if d == 0 && got[i].IsZero() {
-				continue
+		check := func(what string, got []time.Time, want []time.Duration) {
+			t.Helper()
+			if len(got) != len(want) {
+				t.Errorf("%s: %s deadlines = %v, want %d", name, what, got, len(want))
+				return
 			}
-			if d == 0 || got[i].Before(before.Add(d)) || got[i].After(after.Add(d)) {
-				t.Errorf("%s deadline %d is %v after the start, want %v", what, i, got[i].Sub(before), d)
+			for i, d := range want {
+				if d == 0 && got[i].IsZero() {
+					continue
+				}
+				if d == 0 || got[i].Before(before.Add(d)) || got[i].After(after.Add(d)) {
+					t.Errorf("%s: %s deadline %d is %v after the start, want %v", name, what, i, got[i].Sub(before), d)
+				}
 			}
 		}
+		check("read", w.read, test.read)
+		check("write", w.write, test.write)
 	}
-	check("read", w.read, refusalTime, 8900*time.Millisecond, 0)
-	check("write", w.write, refusalTime, 11*time.Second)
 }
 
 // A caller that hangs up takes its review with it.
