@@ -114,11 +114,16 @@ func (o *open) run() ([]time.Duration, error) {
 
 // send sends the reviews out at their times. A late review goes at once, so that the rate holds.
 func (o *open) send() error {
+	alarm, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	defer alarm.close()
 	begun := time.Now()
 	for i := range o.latencies {
 		due := begun.Add(time.Duration(float64(i) / o.how.Rate * float64(time.Second)))
-		if waitUntil(o.ctx, due) != nil {
-			return context.Cause(o.ctx)
+		if err := alarm.wait(o.ctx, due); err != nil {
+			return err // of a review that failed, run knows the cause
 		}
 		select {
 		case o.sent <- sending{i, time.Now()}:

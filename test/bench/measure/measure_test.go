@@ -135,7 +135,8 @@ func TestASearchEndsWhereMoreCallersDoNotHelp(t *testing.T) {
 	review := func(context.Context) error {
 		places <- struct{}{}
 		defer func() { <-places }()
-		return waitUntil(t.Context(), time.Now().Add(time.Millisecond))
+		<-time.After(time.Millisecond)
+		return nil
 	}
 	callers, throughput, err := Search(t.Context(), review, 64, 20*time.Millisecond)
 	if err != nil || callers < 2 || callers > 64 || throughput <= 0 {
@@ -189,5 +190,24 @@ func TestTheMachineIsNotBusierThanItsProcessors(t *testing.T) {
 	}
 	if LoadAverage() < 0 {
 		t.Error("the load average is negative")
+	}
+}
+
+func TestAnAlarmWakesAtItsMoment(t *testing.T) {
+	a, err := newAlarm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	for _, after := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Millisecond, time.Microsecond, 21 * time.Millisecond} {
+		due := time.Now().Add(after)
+		if err := a.wait(t.Context(), due); err != nil || time.Now().Before(due) {
+			t.Errorf("after %s: %v, %s early", after, err, time.Until(due))
+		}
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	if err := a.wait(over, time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) {
+		t.Errorf("without a caller: %v", err)
 	}
 }
