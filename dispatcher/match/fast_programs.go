@@ -14,92 +14,162 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// NewCompiler returns kube-apiserver's compiler, with faster programs: it is there for speed. Each evaluation of a program of kube-apiserver fills a map
-// with the cost trackers of 25 overloads, whether or not the expression calls them. Programs of this compiler do not, and have the same values, errors and
-// costs. An expression that calls a function of trackedFunctions keeps its program of kube-apiserver. The compiler compiles one expression at a time.
-func NewCompiler(environments *environment.EnvSet) (admissioncel.Compiler, error) {
+// NewCompiler returns kube-apiserver's compiler, with faster programs: it is there for speed. The environments have the bounds of [BoundCalls]. Each
+// evaluation of a program of kube-apiserver fills a map with the cost trackers of 25 overloads, whether or not the expression calls them. Programs of this
+// compiler do not, and have the same values, errors and costs. An expression that calls a function of trackedFunctions keeps its program of
+// kube-apiserver. The compiler compiles one expression at a time.
+func NewCompiler(environments *environment.EnvSet) (*FastCompiler, error) {
 	return newFastCompiler(environments, celconfig.PerCallLimit)
 }
 
-func newFastCompiler(environments *environment.EnvSet, limit uint64) (c *fastCompiler, err error) {
-	c = &fastCompiler{limit: limit}
+func newFastCompiler(environments *environment.EnvSet, limit uint64) (c *FastCompiler, err error) {
+	c = &FastCompiler{limit: limit, uncounted: map[*cel.Env]*cel.Env{}}
 	if c.bare, err = cel.NewCustomEnv(); err != nil {
 		return nil, err
 	}
 	environments, err = environments.Extend(environment.VersionedOptions{
-		IntroducedVersion: utilversion.MajorMinor(1, 0), EnvOptions: []cel.EnvOption{cel.ASTValidators(c)},
+		IntroducedVersion: utilversion.MajorMinor(1, 0), EnvOptions: []cel.EnvOption{cel.ASTValidators((*checker)(c))},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.Compiler = admissioncel.NewCompiler(environments)
+	c.original = admissioncel.NewCompiler(environments)
 	return c, nil
 }
 
-// fastCompiler is the compiler of [NewCompiler].
-type fastCompiler struct {
-	admissioncel.Compiler
-
-	bare  *cel.Env // without libraries, which bring the trackers
-	limit uint64   // of the cost of an evaluation
+// FastCompiler is the compiler of [NewCompiler].
+type FastCompiler struct {
+	original  admissioncel.Compiler
+	bare      *cel.Env              // without libraries, which bring the trackers
+	uncounted map[*cel.Env]*cel.Env // by environment: the same without its options of programs
+	limit     uint64                // of the cost of an evaluation
 
 	env     *cel.Env // of checked
 	checked *ast.AST // the expression that is being compiled; nil until its types are checked
 }
 
-var _ cel.ASTValidator = (*fastCompiler)(nil)
+var _ admissioncel.Compiler = (*FastCompiler)(nil)
+
+// checker keeps the checked expression of a compiler.
+type checker FastCompiler
+
+var _ cel.ASTValidator = (*checker)(nil)
 
 // Name implements [cel.ASTValidator].
-func (c *fastCompiler) Name() string { return "portcullis.checked" }
+func (c *checker) Name() string { return "portcullis.checked" }
 
 // Validate implements [cel.ASTValidator]. It keeps the checked expression, and finds no fault.
-func (c *fastCompiler) Validate(env *cel.Env, _ cel.ValidatorConfig, checked *ast.AST, _ *cel.Issues) {
+func (c *checker) Validate(env *cel.Env, _ cel.ValidatorConfig, checked *ast.AST, _ *cel.Issues) {
 	c.env, c.checked = env, checked
 }
 
 // CompileCELExpression implements [admissioncel.Compiler].
-func (c *fastCompiler) CompileCELExpression(
+func (c *FastCompiler) CompileCELExpression(
 	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
 ) admissioncel.CompilationResult {
 	defer func() { c.env, c.checked = nil, nil }()
-	result := c.Compiler.CompileCELExpression(x, declared, mode)
+	return c.compile(x, declared, mode)
+}
+
+func (c *FastCompiler) compile(
+	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
+) admissioncel.CompilationResult {
+	result := c.original.CompileCELExpression(x, declared, mode)
 	if result.Error == nil && !callsTracked(c.checked) {
-		if fast, err := c.program(); err == nil {
+		planned, err := planOf(c.env, c.checked)
+		if err != nil {
+			return result
+		}
+		fast, err := c.program(planned,
+			cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(c.limit), cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
+		if err == nil {
 			result.Program = fast
 		}
 	}
 	return result
 }
 
-// program returns a program without trackers of overloads, with the plan that kube-apiserver's options give to the checked expression. cel-go has no
-// option that removes trackers from an environment. So the plan is taken from a program of that environment, and put into a program of the bare one, in
-// place of a literal.
-func (c *fastCompiler) program() (cel.Program, error) {
-	planned, err := planOf(c.env, c.checked)
-	if err != nil {
-		return nil, err
+// Uncounted is an expression whose cost is not counted.
+type Uncounted struct {
+	// Program has the values and errors of the program that counts, no limit, and no details.
+	Program cel.Program
+	// Expression is the checked expression.
+	Expression ast.Expr
+}
+
+// CompileUncounted is CompileCELExpression that makes a program without a count of costs, too; nil if there is none. An expression that calls a function of
+// trackedFunctions has none: its trackers panic on arguments that are errors.
+func (c *FastCompiler) CompileUncounted(
+	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
+) (admissioncel.CompilationResult, *Uncounted) {
+	defer func() { c.env, c.checked = nil, nil }()
+	result := c.compile(x, declared, mode)
+	if result.Error != nil || callsTracked(c.checked) {
+		return result, nil
 	}
+	env, err := c.withoutCount()
+	if err != nil {
+		return result, nil
+	}
+	planned, err := planOf(env, c.checked, uncountedOptions(env)...)
+	if err != nil {
+		return result, nil
+	}
+	program, err := c.program(planned)
+	if err != nil {
+		return result, nil
+	}
+	return result, &Uncounted{program, c.checked.Expr()}
+}
+
+// withoutCount returns the environment of the checked expression without its options of programs: cel-go has no option that undoes those, and plans of an
+// environment that counts costs observe each step, whether or not anything is counted. Optional types have an option that is to be had in no other way.
+func (c *FastCompiler) withoutCount() (*cel.Env, error) {
+	if known := c.uncounted[c.env]; known != nil {
+		return known, nil
+	}
+	options := []cel.EnvOption{cel.OptionalTypes(), cel.CustomTypeAdapter(c.env.CELTypeAdapter()), cel.CustomTypeProvider(c.env.CELTypeProvider())}
+	for _, f := range c.env.Functions() {
+		options = append(options, cel.FunctionDecls(f))
+	}
+	made, err := cel.NewCustomEnv(options...)
+	if err == nil {
+		c.uncounted[c.env] = made
+	}
+	return made, err
+}
+
+// uncountedOptions are the options of programs of an environment of withoutCount, beside those of optional types: all that the original has, but for the
+// count of costs.
+func uncountedOptions(env *cel.Env) []cel.ProgramOption {
+	return append([]cel.ProgramOption{
+		cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization),
+	}, BoundCalls(env)...)
+}
+
+// program returns a program without trackers of overloads, of a plan. cel-go has no option that removes trackers from an environment. So the plan is taken
+// from a program of that environment, and put into a program of the bare one, in place of a literal.
+func (c *FastCompiler) program(planned interpreter.Interpretable, options ...cel.ProgramOption) (cel.Program, error) {
 	literal := ast.NewAST(ast.NewExprFactory().NewLiteral(0, types.True), c.checked.SourceInfo())
-	return c.bare.PlanProgram(literal,
-		cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(c.limit), cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+	return c.bare.PlanProgram(literal, append(options,
 		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
 		cel.CustomDecorator(func(interpreter.Interpretable) (interpreter.Interpretable, error) { return planned, nil }),
-	)
+	)...)
 }
 
 // planOf returns the plan of an expression, with all options of its environment. It plans a call of a function that does not exist, whose argument is
 // the expression: the decorator of that call sees the finished plan of the argument.
-func planOf(env *cel.Env, checked *ast.AST) (planned interpreter.Interpretable, err error) {
+func planOf(env *cel.Env, checked *ast.AST, options ...cel.ProgramOption) (planned interpreter.Interpretable, err error) {
 	const function = "@planned"
 	call := ast.NewAST(ast.NewExprFactory().NewCall(0, function, checked.Expr()), checked.SourceInfo())
-	_, err = env.PlanProgram(ast.NewCheckedAST(call, checked.TypeMap(), checked.ReferenceMap()),
+	_, err = env.PlanProgram(ast.NewCheckedAST(call, checked.TypeMap(), checked.ReferenceMap()), append(options,
 		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
 		cel.CustomDecorator(func(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 			if call, ok := i.(interpreter.InterpretableCall); ok && call.Function() == function {
 				planned = call.Args()[0]
 			}
 			return i, nil
-		}))
+		}))...)
 	return planned, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -23,7 +24,8 @@ import (
 type pair struct {
 	testing.TB
 
-	slow, fast admissioncel.Compiler
+	slow admissioncel.Compiler
+	fast *FastCompiler
 }
 
 // newPair returns compilers whose programs may cost so much.
@@ -48,37 +50,59 @@ type anyType struct{ matchconditions.MatchCondition }
 
 func (*anyType) ReturnTypes() []*cel.Type { return []*cel.Type{cel.AnyType} }
 
-// compile returns both programs of an expression.
-func (p pair) compile(text string) (slow, fast cel.Program) {
+// compile returns the programs of an expression. uncounted is nil if there is none.
+func (p pair) compile(text string) (slow, fast, uncounted cel.Program) {
 	p.Helper()
 	x := &anyType{matchconditions.MatchCondition{Expression: text}}
 	declared := admissioncel.OptionalVariableDeclarations{HasAuthorizer: true}
-	a, b := p.slow.CompileCELExpression(x, declared, environment.StoredExpressions), p.fast.CompileCELExpression(x, declared, environment.StoredExpressions)
+	a := p.slow.CompileCELExpression(x, declared, environment.StoredExpressions)
+	b, u := p.fast.CompileUncounted(x, declared, environment.StoredExpressions)
 	if fmt.Sprint(a.Error) != fmt.Sprint(b.Error) || fmt.Sprint(a.OutputType) != fmt.Sprint(b.OutputType) {
 		p.Fatalf("%s: compiled with %v to %v, and by kube-apiserver with %v to %v", text, b.Error, b.OutputType, a.Error, a.OutputType)
 	}
 	if a.Error != nil {
 		p.Fatalf("%s: %v", text, a.Error)
 	}
-	return a.Program, b.Program
+	if u == nil {
+		return a.Program, b.Program, nil
+	}
+	return a.Program, b.Program, u.Program
 }
 
 // compare evaluates an expression by both programs, and returns the error.
 func (p pair) compare(ctx context.Context, text string) error {
 	p.Helper()
-	slow, fast := p.compile(text)
+	slow, fast, uncounted := p.compile(text)
 	want, wantDetails, wantErr := slow.ContextEval(ctx, fastVariables())
 	got, gotDetails, gotErr := fast.ContextEval(ctx, fastVariables())
 	if *wantDetails.ActualCost() != *gotDetails.ActualCost() {
 		p.Errorf("%s: costs %d, and %d by kube-apiserver", text, *gotDetails.ActualCost(), *wantDetails.ActualCost())
 	}
+	p.same(text, want, got, wantErr, gotErr)
+	if isOverLimit(wantErr) || uncounted == nil {
+		return wantErr
+	}
+	got, details, gotErr := uncounted.ContextEval(ctx, fastVariables())
+	p.same(text, want, got, wantErr, gotErr)
+	if details != nil {
+		p.Errorf("%s: costs are counted", text)
+	}
+	return wantErr
+}
+
+func isOverLimit(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "limit exceeded")
+}
+
+// same compares a value with that of kube-apiserver.
+func (p pair) same(text string, want, got ref.Val, wantErr, gotErr error) {
+	p.Helper()
 	switch {
 	case fmt.Sprint(wantErr) != fmt.Sprint(gotErr):
 		p.Errorf("%s: error %v, and %v by kube-apiserver", text, gotErr, wantErr)
 	case (want == nil) != (got == nil), want != nil && !types.IsError(want) && (want.Type() != got.Type() || want.Equal(got) != types.True):
 		p.Errorf("%s: %v, and %v by kube-apiserver", text, got, want)
 	}
-	return wantErr
 }
 
 // fastVariables are the variables of expressions in these tests.
@@ -117,7 +141,7 @@ func TestRandomFastProgramsEvaluateAsThoseOfKubernetes(t *testing.T) {
 		if err := whole.compare(t.Context(), text); err != nil {
 			failures++
 		}
-		if err := cut[r.IntN(len(cut))].compare(t.Context(), text); err != nil && strings.Contains(err.Error(), "limit exceeded") {
+		if err := cut[r.IntN(len(cut))].compare(t.Context(), text); isOverLimit(err) {
 			cuts++
 		}
 	}
@@ -148,8 +172,11 @@ func TestProgramsWithoutTrackedCallsAreFast(t *testing.T) {
 		`[2, 1].sort() == [1, 2]`: false, `[2, 1].sortBy(x, -x) == [2, 1]`: false, `sets.contains([1, 2], [1])`: false,
 		`has(object.spec) && [1].all(x, lists.range(2).exists(y, x == y))`: false,
 	} {
-		slow, ours := p.compile(text)
+		slow, ours, uncounted := p.compile(text)
 		before, after := allocations(t, slow), allocations(t, ours)
+		if (uncounted != nil) != fast {
+			t.Errorf("%s: a program that does not count: %v", text, uncounted)
+		}
 		if (before-after >= 3) != fast {
 			t.Errorf("%s: %v allocations, and %v by kube-apiserver", text, after, before)
 		}
@@ -187,6 +214,45 @@ func TestAllTrackedFunctionsAreKnown(t *testing.T) {
 	}
 	if got := reflect.ValueOf(program).Elem().FieldByName("costOptions").Len(); got != want {
 		t.Errorf("programs have %d options of costs, want %d: find the library with ProgramOptions that is new, and add its functions to trackedFunctions", got, want)
+	}
+}
+
+// TestProgramsThatDoNotCountHaveAllOtherOptions compares the options of a program that counts with those of one that does not.
+func TestProgramsThatDoNotCountHaveAllOtherOptions(t *testing.T) {
+	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	bounds := environment.VersionedOptions{IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: BoundCalls(base.StoredExpressionsEnv())}
+	set, err := base.Extend(bounds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &FastCompiler{env: set.StoredExpressionsEnv(), uncounted: map[*cel.Env]*cel.Env{}}
+	without, err := c.withoutCount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, issues := c.env.Compile("true")
+	if issues.Err() != nil {
+		t.Fatal(issues.Err())
+	}
+	counting, err := c.env.Program(checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uncounted, err := without.Program(checked, uncountedOptions(without)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := reflect.ValueOf(counting).Elem(), reflect.ValueOf(uncounted).Elem()
+	for _, options := range []string{"plannerOptions", "regexOptimizations"} {
+		if n, m := want.FieldByName(options).Len(), got.FieldByName(options).Len(); n != m {
+			t.Errorf("%s: %d, want %d: find the library with ProgramOptions that is new, and add them to uncountedOptions", options, m, n)
+		}
+	}
+	if n, m := want.FieldByName("evalOpts").Int(), got.FieldByName("evalOpts").Int(); n != m|int64(cel.OptTrackCost) {
+		t.Errorf("options of evaluation %b, want %b without costs", m, n)
+	}
+	if n, m := len(c.env.Functions()), len(without.Functions()); n != m {
+		t.Errorf("%d functions, want %d", m, n)
 	}
 }
 
