@@ -9,16 +9,17 @@ import (
 
 // Content reads a JSON object into a map, with the values, and the errors, of Unmarshal of k8s.io/apimachinery/pkg/util/json: a whole number is an
 // int64 if it fits, another number a float64, and the last of equal names counts. It is there for speed: Unmarshal reads each document twice, and copies
-// each text by itself.
-func Content(document []byte) (map[string]any, error) {
-	s := NewScanner(document)
-	if s.Next() == '{' {
-		content := s.members()
-		if s.End(); s.Err() == nil {
-			return content, nil
+// each text by itself. longest bounds the values.
+func Content(document []byte) (content map[string]any, longest Longest, err error) {
+	r := contentReader{Scanner: Scanner{data: document}}
+	if r.Next() == '{' {
+		content := r.members()
+		if r.End(); r.Err() == nil {
+			return content, r.longest, nil
 		}
 	}
-	return contentSlowly(document)
+	content, err = contentSlowly(document)
+	return content, LongestOf(content), err
 }
 
 // contentSlowly is the original of Content.
@@ -27,40 +28,52 @@ func contentSlowly(document []byte) (content map[string]any, err error) {
 	return content, err
 }
 
+// contentReader is a scanner that notes how long the values are.
+type contentReader struct {
+	Scanner
+
+	longest Longest
+}
+
 // content reads one value.
-func (s *Scanner) content() any {
-	switch s.Next() {
+func (r *contentReader) content() any {
+	switch r.Next() {
 	case '{':
-		return s.members()
+		return r.members()
 	case '[':
 		items := []any{}
-		for range s.Items {
-			items = append(items, s.content())
+		for range r.Items {
+			items = append(items, r.content())
 		}
+		r.longest.Items = max(r.longest.Items, len(items))
 		return items
 	case '"':
-		return s.Text()
+		text := r.Text()
+		r.longest.Bytes = max(r.longest.Bytes, len(text))
+		return text
 	case 't':
-		s.literal("true")
+		r.literal("true")
 		return true
 	case 'f':
-		s.literal("false")
+		r.literal("false")
 		return false
 	case 'n':
-		s.literal("null")
+		r.literal("null")
 		return nil
 	}
-	start := s.pos
-	return s.numeric(string(s.Skip()), start)
+	start := r.pos
+	return r.numeric(string(r.Skip()), start)
 }
 
 // members reads an object.
-func (s *Scanner) members() map[string]any {
+func (r *contentReader) members() map[string]any {
 	members := map[string]any{}
-	for more := s.enter('{'); more; more = s.more('}') {
-		name := s.text(s.name())
-		members[name] = s.content()
+	for more := r.enter('{'); more; more = r.more('}') {
+		name := r.text(r.name())
+		r.longest.Bytes = max(r.longest.Bytes, len(name))
+		members[name] = r.content()
 	}
+	r.longest.Items = max(r.longest.Items, len(members))
 	return members
 }
 

@@ -27,7 +27,7 @@ func contentSeeds() []string {
 // checkContent compares Content with its original.
 func checkContent(t *testing.T, document []byte) {
 	t.Helper()
-	got, err := Content(document)
+	got, longest, err := Content(document)
 	want, wantErr := contentSlowly(document)
 	if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
 		t.Fatalf("%.200q: error = %v, want %v", document, err, wantErr)
@@ -38,9 +38,13 @@ func checkContent(t *testing.T, document []byte) {
 	if err != nil {
 		return
 	}
-	if s := NewScanner(document); s.Next() == '{' { // the fast form has read it, not the original
-		if s.content(); s.Err() != nil {
-			t.Errorf("%.200q: the scanner refuses it: %v", document, s.Err())
+	least := longestReader{left: len(document) + 1}
+	if !least.read(got) || longest.Or(least.Longest) != longest {
+		t.Fatalf("%.200q: longest = %v, want %v at least", document, longest, least.Longest)
+	}
+	if r := (contentReader{Scanner: Scanner{data: document}}); r.Next() == '{' { // the fast form has read it, not the original
+		if r.content(); r.Err() != nil {
+			t.Errorf("%.200q: the scanner refuses it: %v", document, r.Err())
 		}
 	}
 }
@@ -102,6 +106,27 @@ func randomText(random *rand.Rand) string {
 	return b.String()
 }
 
+// TestLongestBoundsAllValues has documents of which each part is the longest once.
+func TestLongestBoundsAllValues(t *testing.T) {
+	for document, want := range map[string]Longest{
+		`{}`: {}, `{"":1}`: {1, 0}, `{"name":[]}`: {1, 4}, `{"a":"text","b":[1,2,3]}`: {3, 4}, `{"a":{"b":{"c":1,"d":2,"e":3}}}`: {3, 1},
+		`{"a":[[],[[1,2]]]}`: {2, 1}, `{"a":["\u00e9"]}`: {1, 2}, `{"a":["\ud800"]}`: {1, 3}, `{"a":[{"b":"longer"}],"c":-1.5,"d":null,"e":true}`: {4, 6},
+	} {
+		content, got, err := Content([]byte(document))
+		if err != nil || got != want || LongestOf(content) != want {
+			t.Errorf("%s: longest = %v, and %v decoded, want %v (error %v)", document, got, LongestOf(content), want, err)
+		}
+	}
+	for name, unknown := range map[string]any{"a type that JSON lacks": []any{int32(1)}, "very many values": []any{make([]any, maxCounted)}} {
+		if got := LongestOf(unknown); got != unknownLongest() {
+			t.Errorf("%s: longest = %v", name, got)
+		}
+	}
+	if got, want := (Longest{1, 2}).Or(Longest{2, 1}), (Longest{2, 2}); got != want {
+		t.Errorf("of both: %v, want %v", got, want)
+	}
+}
+
 // FuzzContent compares Content with its original.
 func FuzzContent(f *testing.F) {
 	for _, document := range contentSeeds() {
@@ -113,7 +138,7 @@ func FuzzContent(f *testing.F) {
 // TestContentKeepsNothingOfTheDocument: the document may be changed afterwards.
 func TestContentKeepsNothingOfTheDocument(t *testing.T) {
 	document := []byte(`{"a":"text","b":["other"]}`)
-	got, err := Content(document)
+	got, _, err := Content(document)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 // Bounds of the work of all policies of one stage of a review together. Kubernetes has a bound for each policy, 10,000,000 units of CEL, which took a
 // processor for 7 s, and none for their sum.
 const (
-	// MaxPolicyCost is the most units that they cost. A policy past it fails.
+	// MaxPolicyCost is the most units that they cost. A policy past it fails. Policies whose costs are not counted, since they cannot reach a limit, have as
+	// much beside it: past that, they are counted.
 	MaxPolicyCost = 20_000_000
 	// FreeEvaluationTime is how long they are evaluated at once, and as long the matchConditions of hooks. After that the review waits until no other review
 	// of its cluster is evaluated for longer, and evaluates the policy or the conditions anew: so a cluster takes little more than one processor, whatever
@@ -34,7 +35,7 @@ func (d *Dispatcher) freeTime() time.Duration {
 var errPolicyCost = errors.New("the policies of the request cost too much together")
 
 // policyMeter counts the cost of the policies of one review.
-type policyMeter struct{ spent int64 }
+type policyMeter struct{ spent, reserved int64 }
 
 // Spend implements [policy.Meter].
 func (m *policyMeter) Spend(_ context.Context, units int64) error {
@@ -42,6 +43,15 @@ func (m *policyMeter) Spend(_ context.Context, units int64) error {
 		return errPolicyCost
 	}
 	return nil
+}
+
+// Reserve implements [policy.Meter].
+func (m *policyMeter) Reserve(units int64) bool {
+	if m.reserved+units > MaxPolicyCost {
+		return false
+	}
+	m.reserved += units
+	return true
 }
 
 // policies judges the calls of policies at once, on the goroutine that owns the review context: there is no host, no encoding and no wait.
@@ -79,7 +89,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 	for i := range set.Calls {
 		c := &set.Calls[i]
 		var result review.Result
-		spent := s.policyMeter.spent
+		before := s.policyMeter
 		if !long {
 			result = p.judge(brief, c)
 			if long = free != nil && evaluation.Over(free) != nil; long { // the evaluation may have been interrupted
@@ -87,7 +97,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 			}
 		}
 		if long {
-			s.policyMeter.spent = spent
+			s.policyMeter = before
 			result = p.judge(s.policies, c)
 		}
 		done(i, result)

@@ -143,7 +143,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if h.conditions == nil {
 		return Decision{Match: true, As: as}
 	}
-	input, err := a.versioned(ctx, a.seenKind(as), h.conditions.requestOnly)
+	input, _, err := a.versioned(ctx, a.seenKind(as), h.conditions.requestOnly)
 	if err != nil {
 		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
@@ -163,22 +163,26 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 }
 
 // versioned is Versioned in a version of the kind of the objects; without them if only the request is read.
-func (a *Attributes) versioned(ctx context.Context, kind schema.GroupVersionKind, requestOnly bool) (*admission.VersionedAttributes, error) {
+func (a *Attributes) versioned(
+	ctx context.Context, kind schema.GroupVersionKind, requestOnly bool,
+) (input *admission.VersionedAttributes, longest conversion.Longest, err error) {
 	attributes, err := a.record.get(a.request)
 	if err != nil {
-		return nil, err
+		return nil, longest, err
 	}
-	input := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
+	input = &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
 	if requestOnly {
-		return input, nil
+		return input, longest, nil
 	}
-	if input.VersionedObject, err = a.object.decodedIn(ctx, a.request, kind); err != nil {
-		return nil, err
+	if input.VersionedObject, longest, err = a.object.decodedIn(ctx, a.request, kind); err != nil {
+		return nil, longest, err
 	}
-	if input.VersionedOldObject, err = a.old.decodedIn(ctx, a.request, kind); err != nil {
-		return nil, err
+	old, longestOld, err := a.old.decodedIn(ctx, a.request, kind)
+	if err != nil {
+		return nil, longest, err
 	}
-	return input, nil
+	input.VersionedOldObject = old
+	return input, longest.Or(longestOld), nil
 }
 
 // record is a request as conditions see it, without its objects, made once and only if a hook has conditions.
@@ -197,7 +201,7 @@ func newRecord(r *request) (admission.Attributes, error) {
 	var options runtime.Object
 	if o := newObject(r.req.GetOptions()); o != nil {
 		var err error
-		if options, err = o.decoded(r.memory, o.raw); err != nil {
+		if options, _, err = o.decoded(r.memory, o.raw); err != nil {
 			return nil, err
 		}
 	}
@@ -207,19 +211,19 @@ func newRecord(r *request) (admission.Attributes, error) {
 }
 
 // decoded is the object as CEL sees it, given it in some version. It is booked as long as the object is in use.
-func (o *object) decoded(m Memory, raw []byte) (runtime.Object, error) {
+func (o *object) decoded(m Memory, raw []byte) (runtime.Object, conversion.Longest, error) {
 	if err := o.book(m, conversion.ExtentOf(raw).Untyped()); err != nil {
-		return nil, err
+		return nil, conversion.Longest{}, err
 	}
 	return decode(raw)
 }
 
-func decode(raw []byte) (runtime.Object, error) {
-	content, err := conversion.Content(raw)
+func decode(raw []byte) (runtime.Object, conversion.Longest, error) {
+	content, longest, err := conversion.Content(raw)
 	if err != nil {
-		return nil, fmt.Errorf("an object of the request is not JSON: %w", err)
+		return nil, longest, fmt.Errorf("an object of the request is not JSON: %w", err)
 	}
-	return &unstructured.Unstructured{Object: content}, nil
+	return &unstructured.Unstructured{Object: content}, longest, nil
 }
 
 func userInfo(u *admissionv1.UserInfo) user.Info {

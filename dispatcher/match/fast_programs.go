@@ -139,8 +139,8 @@ func (c *FastCompiler) withoutCount() (*cel.Env, error) {
 	return made, err
 }
 
-// uncountedOptions are the options of programs of an environment of withoutCount, beside those of optional types: all that the original has, but for the
-// count of costs.
+// uncountedOptions are the options of programs of an environment of withoutCount, which has the options of optional types: all options of the original
+// environment, but for the count of costs.
 func uncountedOptions(env *cel.Env) []cel.ProgramOption {
 	return append([]cel.ProgramOption{
 		cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization),

@@ -94,7 +94,7 @@ func isOverLimit(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "limit exceeded")
 }
 
-// same compares a value with that of kube-apiserver.
+// same compares a value with the value of kube-apiserver.
 func (p pair) same(text string, want, got ref.Val, wantErr, gotErr error) {
 	p.Helper()
 	switch {
@@ -217,7 +217,7 @@ func TestAllTrackedFunctionsAreKnown(t *testing.T) {
 	}
 }
 
-// TestProgramsThatDoNotCountHaveAllOtherOptions compares the options of a program that counts with those of one that does not.
+// TestProgramsThatDoNotCountHaveAllOtherOptions compares their options with the options of programs that count.
 func TestProgramsThatDoNotCountHaveAllOtherOptions(t *testing.T) {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	bounds := environment.VersionedOptions{IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: BoundCalls(base.StoredExpressionsEnv())}

@@ -115,8 +115,11 @@ func policyField(field string) string {
 }
 
 // Versioned returns the request in the types of k8s.io/apiserver, with its objects in the version of a [Decision.As]. All else is as the client asked
-// for it (NewVersionedAttributes of k8s.io/apiserver/pkg/admission). The objects are booked and must not be changed. ctx bounds the conversion.
-func (a *Attributes) Versioned(ctx context.Context, as *conversion.ResourceKind) (*admission.VersionedAttributes, error) {
+// for it (NewVersionedAttributes of k8s.io/apiserver/pkg/admission). The objects are booked and must not be changed; longest bounds their values. ctx
+// bounds the conversion.
+func (a *Attributes) Versioned(
+	ctx context.Context, as *conversion.ResourceKind,
+) (versioned *admission.VersionedAttributes, longest conversion.Longest, err error) {
 	return a.versioned(ctx, a.seenKind(as), false)
 }
 

@@ -47,15 +47,15 @@ func (o *object) in(ctx context.Context, r *request, kind schema.GroupVersionKin
 	return v.raw, v.err
 }
 
-// decodedIn returns the object in a version of its kind as CEL sees it. An absent object is a nil interface.
-func (o *object) decodedIn(ctx context.Context, r *request, kind schema.GroupVersionKind) (runtime.Object, error) {
+// decodedIn returns the object in a version of its kind as CEL sees it, and a bound of its values. An absent object is a nil interface.
+func (o *object) decodedIn(ctx context.Context, r *request, kind schema.GroupVersionKind) (runtime.Object, conversion.Longest, error) {
 	raw, err := o.in(ctx, r, kind)
 	if o == nil || err != nil {
-		return nil, err
+		return nil, conversion.Longest{}, err
 	}
 	v := o.version(kind)
-	v.decode.Do(func() { v.decoded, v.undecodable = o.decoded(r.memory, raw) })
-	return v.decoded, v.undecodable
+	v.decode.Do(func() { v.decoded, v.longest, v.undecodable = o.decoded(r.memory, raw) })
+	return v.decoded, v.longest, v.undecodable
 }
 
 // version is an object in one version of its kind. Each half is written once.
@@ -68,6 +68,7 @@ type version struct {
 
 	decode      sync.Once
 	decoded     runtime.Object
+	longest     conversion.Longest
 	undecodable error
 }
 

@@ -102,7 +102,7 @@ func BenchmarkPolicies(b *testing.B) {
 	b.Run("bare program", func(b *testing.B) {
 		compiled := cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())).CompileCELExpression(
 			&bareExpression{}, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
-		versioned, err := match.NewAttributes(benchRequest(), match.Unknown{}).Versioned(b.Context(), nil)
+		versioned, _, err := match.NewAttributes(benchRequest(), match.Unknown{}).Versioned(b.Context(), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -57,17 +57,29 @@ func (u unnoticed) Deadline() (time.Time, bool) {
 }
 
 // meter sums up units.
-type meter struct{ spent int64 }
+type meter struct {
+	spent int64
+	full  bool // reserves nothing
+}
 
 func (m *meter) Spend(_ context.Context, units int64) error {
 	m.spent += units
 	return nil
 }
 
-// TestTheEndOfItsTimeEndsAPolicy has comprehensions in each other, whose inner one the evaluation of cel-go ends and whose outer one it does not.
+func (m *meter) Reserve(int64) bool { return !m.full }
+
+// TestTheEndOfItsTimeEndsAPolicy has comprehensions in each other, whose inner one the evaluation of cel-go ends and whose outer one it does not. Some are
+// evaluated without a count of their costs.
 func TestTheEndOfItsTimeEndsAPolicy(t *testing.T) {
-	const nested = "lists.range(1000).all(a, lists.range(1000).all(b, a + b >= 0))"
-	for _, variable := range []bool{false, true} {
+	const counted = "lists.range(1000).all(a, lists.range(1000).all(b, a + b >= 0))"
+	uncounted := fmt.Sprintf("[%s].all(a, [%[1]s].all(b, a + b >= 0))", strings.Repeat("1, ", 59)+"1")
+	for _, of := range []struct {
+		nested   string
+		counting bool
+		variable bool
+	}{{counted, true, false}, {counted, true, true}, {uncounted, false, false}, {uncounted, false, true}} {
+		nested, variable := of.nested, of.variable
 		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: nested}}
 		if variable {
@@ -84,8 +96,45 @@ func TestTheEndOfItsTimeEndsAPolicy(t *testing.T) {
 		if err != nil || v.GetAllowed() || !strings.Contains(v.GetStatus().GetMessage(), "interrupted") {
 			t.Errorf("variable %t: %v %v", variable, v, err)
 		}
-		if spent.spent > 10_000 {
-			t.Errorf("variable %t: it was evaluated for %d units after the end", variable, spent.spent)
+		if spent.spent > 10_000 || (spent.spent > 0) != of.counting {
+			t.Errorf("variable %t: it was evaluated for %d units after the end, counted: %t", variable, spent.spent, of.counting)
+		}
+	}
+}
+
+// TestTheLimitsOfCostsEndAPolicy has expressions whose costs are counted for long lists alone, and end as in Kubernetes.
+func TestTheLimitsOfCostsEndAPolicy(t *testing.T) {
+	const nested = "object.list.all(a, object.list.all(b, a == b || b == 1))"
+	for _, test := range []struct {
+		name       string
+		expression string
+		items      int
+		full       bool // the bounds of the policies of the review
+		counted    bool
+		message    string
+	}{
+		{"short lists", nested, 30, false, false, ""},
+		{"short lists, after policies with high bounds", nested, 30, true, true, ""},
+		{"lists above the limit of an expression", "object.list.all(a, object.list.all(b, b == 1))", 500, false, true, "operation cancelled: actual cost limit exceeded"},
+		{"lists above the limit of a policy", nested, 600, false, true, "operation cancelled: actual cost limit exceeded"},
+		{"a function that is not known", "object.list.sum() > 0", 3, false, true, ""},
+	} {
+		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: test.expression}}
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		request := benchRequest()
+		request.Object.Raw = fmt.Appendf(nil, `{"list":[%s1]}`, strings.Repeat("1,", test.items-1))
+		spent := &meter{full: test.full}
+
+		v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
+			policy.WithReview(t.Context(), spent), match.NewAttributes(request, match.Unknown{}), nil, nil)
+
+		if err != nil || v.GetAllowed() != (test.message == "") || !strings.Contains(v.GetStatus().GetMessage(), test.message) {
+			t.Errorf("%s: %v %v, want %q", test.name, v, err, test.message)
+		}
+		if (spent.spent > 0) != test.counted {
+			t.Errorf("%s: %d units counted", test.name, spent.spent)
 		}
 	}
 }

@@ -34,14 +34,23 @@ type input struct {
 	seen                          schema.GroupVersionResource
 	object, oldObject             any
 	authorizer, requestAuthorizer any // nil without an authorizer
-	requests                      map[schema.GroupVersionResource]any
-	params, namespace             any // namespace is null until a policy that reads it looks it up
+	requests                      map[schema.GroupVersionResource]requestValue
+	params, namespace             any                // namespace is null until a policy that reads it looks it up
+	longest                       conversion.Longest // bounds the values of all but requests
+}
+
+// requestValue is the variable request, and a bound of its values.
+type requestValue struct {
+	value   any
+	longest conversion.Longest
 }
 
 // Meter counts the cost of the policies of one review, in one goroutine.
 type Meter interface {
 	// Spend counts units of CEL that an expression has cost. The error ends the evaluation of its policy. It may wait, as long as ctx.
 	Spend(ctx context.Context, units int64) error
+	// Reserve reports whether expressions may be evaluated without a count of their costs, which are no more than the units. If not, they are counted.
+	Reserve(units int64) bool
 }
 
 // Spend counts units of CEL by the meter of [WithReview]; without one it does nothing.
@@ -50,6 +59,12 @@ func Spend(ctx context.Context, units int64) error {
 		return m.Spend(ctx, units) //nolint:wrapcheck // it has all words
 	}
 	return nil
+}
+
+// reserve is Reserve of the meter of [WithReview]; without one it is true.
+func reserve(ctx context.Context, units int64) bool {
+	m, ok := ctx.Value(meterKey{}).(Meter)
+	return !ok || m.Reserve(units)
 }
 
 // meterKey is the key of the meter of a review, in a context.
@@ -157,13 +172,13 @@ func inputOf(ctx context.Context, a *match.Attributes, as *conversion.ResourceKi
 
 // newInput prepares a request in the version that a policy takes.
 func newInput(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind) (*input, error) {
-	versioned, err := a.Versioned(ctx, as)
+	versioned, longest, err := a.Versioned(ctx, as)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller adds the words of kube-apiserver
 	}
 	in := &input{
 		versioned: versioned, seen: a.Seen(as).Resource, object: contentOf(versioned.VersionedObject), oldObject: contentOf(versioned.VersionedOldObject),
-		requests: map[schema.GroupVersionResource]any{},
+		requests: map[schema.GroupVersionResource]requestValue{}, longest: longest,
 	}
 	if authorizer := a.Cluster().Authorizer(); authorizer != nil {
 		in.authorizer = library.NewAuthorizerVal(versioned.GetUserInfo(), authorizer)
@@ -174,13 +189,13 @@ func newInput(ctx context.Context, a *match.Attributes, as *conversion.ResourceK
 
 // with is the request with another object, in the same version.
 func (in *input) with(object []byte) (*input, error) {
-	content, err := conversion.Content(object)
+	content, longest, err := conversion.Content(object)
 	if err != nil {
 		return nil, fmt.Errorf("the changed object is not JSON: %w", err)
 	}
 	versioned, changed := *in.versioned, *in
 	versioned.VersionedObject = &unstructured.Unstructured{Object: content}
-	changed.versioned, changed.object = &versioned, content
+	changed.versioned, changed.object, changed.longest = &versioned, content, in.longest.Or(longest)
 	return &changed, nil
 }
 
@@ -193,15 +208,16 @@ func contentOf(o runtime.Object) any {
 }
 
 // request is the variable request, with a resource: in the version that a policy takes or, for matchConditions, in the version that the client asked for.
-func (in *input) request(resource schema.GroupVersionResource) (any, error) {
+func (in *input) request(resource schema.GroupVersionResource) (requestValue, error) {
 	if known, ok := in.requests[resource]; ok {
 		return known, nil
 	}
-	made, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cel.CreateAdmissionRequest(
+	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cel.CreateAdmissionRequest(
 		in.versioned.Attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(in.versioned.VersionedKind)))
 	if err != nil {
-		return nil, fmt.Errorf("failed to prepare request variable for evaluation: %w", err)
+		return requestValue{}, fmt.Errorf("failed to prepare request variable for evaluation: %w", err)
 	}
+	made := requestValue{value, conversion.LongestOf(value)}
 	in.requests[resource] = made
 	return made, nil
 }
@@ -232,6 +248,7 @@ type activation struct {
 	variables  any
 	spent      int64 // on variables, by the expression that is being evaluated
 	authorizes bool  // authorizer has a value: not so in messages and audit annotations, nor in variables that these read
+	uncounted  bool  // the costs are below the budget, and are not counted
 
 	interrupt evaluation.Interrupt
 }
@@ -239,6 +256,7 @@ type activation struct {
 // activate begins an evaluation.
 func (p *compiled) activate(ctx context.Context, in *input, resource schema.GroupVersionResource, b budget, authorizes bool) *activation {
 	a := &activation{input: in, budget: b, resource: resource, authorizes: authorizes, interrupt: evaluation.NewInterrupt(Evaluation(ctx))}
+	a.uncounted = p.costs.isUncounted(ctx, in, a)
 	if len(p.variables) > 0 {
 		a.variables = p.lazyVariables(a)
 	}
@@ -255,11 +273,10 @@ func (p *compiled) lazyVariables(a *activation) *lazy.MapValue {
 			if x.Error != nil {
 				return types.NewErr("composited variable %q fails to compile: %v", name, x.Error)
 			}
-			value, details, err := x.Program.Eval(a)
-			if details == nil || details.ActualCost() == nil {
+			value, cost, err := a.run(&x.program)
+			if cost == unknownCost {
 				return types.NewErr("unable to calculate cost of variable %q", name)
 			}
-			cost := int64(min(*details.ActualCost(), math.MaxInt64))
 			a.spent += cost
 			a.tell(cost, a.spent)
 			if err != nil {
@@ -300,19 +317,36 @@ func (a *activation) ResolveName(name string) (any, bool) {
 
 // requestValue is the variable request. It is made for the first expression of a review that reads it.
 func (a *activation) requestValue() any {
-	value, err := a.request(a.resource)
+	request, err := a.request(a.resource)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return value
+	return request.value
 }
 
 // Parent implements [interpreter.Activation].
 func (a *activation) Parent() interpreter.Activation { return nil }
 
+// unknownCost is the cost of an evaluation that could not be counted.
+const unknownCost = -1
+
+// run evaluates an expression. The cost is 0 where it is not counted.
+func (a *activation) run(x *program) (value ref.Val, cost int64, err error) {
+	if a.uncounted {
+		value, _, err = x.uncounted.Program.Eval(a)
+		return value, 0, err
+	}
+	value, details, err := x.Program.Eval(a)
+	actual := details.ActualCost()
+	if actual == nil {
+		return nil, unknownCost, err
+	}
+	return value, int64(min(*actual, math.MaxInt64)), err
+}
+
 // evaluate evaluates one expression, as Evaluate of kube-apiserver's activation does. failed is the error of the expression; err ends the evaluation of
 // all that follow: the budget is spent.
-func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (value ref.Val, failed, err error) {
+func (a *activation) evaluate(ctx context.Context, x *program) (value ref.Val, failed, err error) {
 	switch {
 	case x.Error != nil:
 		return nil, &apiservercel.Error{
@@ -324,28 +358,20 @@ func (a *activation) evaluate(ctx context.Context, x *cel.CompilationResult) (va
 	if err := a.interrupt.Begin(); err != nil {
 		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
 	}
-	value, details, failed := x.Program.Eval(a)
+	value, units, failed := a.run(x)
 	spent := a.spent
 	if a.spent = 0; spent > 0 {
 		if err := a.spend(ctx, spent); err != nil {
 			return nil, nil, err
 		}
 	}
-	if details == nil {
-		return nil, nil, &apiservercel.Error{
-			Type:   apiservercel.ErrorTypeInternal,
-			Detail: fmt.Sprintf("runtime cost could not be calculated for expression: %v, no further expression will be run", x.ExpressionAccessor.GetExpression()),
-		}
-	}
-	cost := details.ActualCost()
-	if cost == nil {
+	if units == unknownCost {
 		return nil, nil, &apiservercel.Error{
 			Type:   apiservercel.ErrorTypeInvalid,
 			Detail: fmt.Sprintf("runtime cost could not be calculated for expression: %v, no further expression will be run", x.ExpressionAccessor.GetExpression()),
 			Cause:  apiservercel.ErrOutOfBudget,
 		}
 	}
-	units := int64(min(*cost, math.MaxInt64))
 	a.tell(units, units)
 	if err := a.spend(ctx, units); err != nil {
 		return nil, nil, err

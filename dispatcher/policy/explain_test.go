@@ -206,6 +206,7 @@ func TestAnExplanationIsBounded(t *testing.T) {
 type spent struct{}
 
 func (spent) Spend(context.Context, int64) error { return errors.New("spent") }
+func (spent) Reserve(int64) bool                 { return false }
 
 // ending cancels a review before it is explained.
 type ending struct {

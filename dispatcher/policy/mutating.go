@@ -9,7 +9,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
@@ -31,7 +30,7 @@ type MutatingDefinition struct {
 
 // mutation is an expression whose value is a change of the object.
 type mutation struct {
-	cel.CompilationResult
+	program
 
 	patchType admissionregistrationv1.PatchType
 }
@@ -57,7 +56,17 @@ func (c *Compiler) CompileMutating(p *admissionregistrationv1.MutatingAdmissionP
 			d.mutations = append(d.mutations, mutation{c.compile(m.ApplyConfiguration.Expression, declared, d.types(applyConfiguration)...), m.PatchType})
 		}
 	}
+	d.bound(d.programs()...)
 	return d
+}
+
+// programs are the programs of all expressions but variables.
+func (d *MutatingDefinition) programs() [][]program {
+	mutations := make([]program, len(d.mutations))
+	for i, m := range d.mutations {
+		mutations[i] = m.program
+	}
+	return [][]program{d.conditions, mutations}
 }
 
 // withoutDelete returns constraints without DELETE, which has no object to change and never reaches a mutating policy (NewPlugin of kube-apiserver's
@@ -311,7 +320,7 @@ func (t *mutating) mutate(ctx context.Context, of observed, m *mutation) error {
 		return m.Error
 	}
 	a := t.activate(ctx, t.in, t.in.seen, of.budget(celconfig.RuntimeCELCostBudget), true)
-	value, failure, err := a.evaluate(ctx, &m.CompilationResult)
+	value, failure, err := a.evaluate(ctx, &m.program)
 	if err := cmp.Or(err, failure); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
-	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 )
@@ -116,7 +115,7 @@ type place struct {
 func (p place) String() string { return fmt.Sprintf(".%s[%d]", p.list, p.i) }
 
 // has tells of the value of an expression.
-func (o observed) has(a *activation, x *cel.CompilationResult, value ref.Val, failure error, at place) {
+func (o observed) has(a *activation, x *program, value ref.Val, failure error, at place) {
 	if o.observer == nil {
 		return
 	}

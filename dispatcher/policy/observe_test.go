@@ -34,6 +34,8 @@ func (r *recorder) Spend(_ context.Context, units int64) error {
 	return nil
 }
 
+func (r *recorder) Reserve(int64) bool { return true } // it observes costs, so that they are counted
+
 func TestAnObserverIsToldOfEachValue(t *testing.T) {
 	l := newLaboratory(t)
 	everything := &admissionregistrationv1.MatchResources{

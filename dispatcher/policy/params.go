@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -121,7 +122,7 @@ func (in *input) withParam(p param) *input {
 	}
 	changed := *in
 	if changed.params = nil; p != nil {
-		changed.params = p.Object
+		changed.params, changed.longest = p.Object, in.longest.Or(conversion.LongestOf(p.Object))
 	}
 	return &changed
 }
@@ -146,7 +147,8 @@ func (in *input) lookUpNamespace(ctx context.Context, a *match.Attributes) (refu
 			},
 		}}, nil
 	}
-	in.namespace = namespaceObject(found[0])
+	namespace := namespaceObject(found[0])
+	in.namespace, in.longest = namespace, in.longest.Or(conversion.LongestOf(namespace))
 	return nil, nil //nolint:nilnil // no refusal
 }
 

@@ -28,23 +28,32 @@ import (
 // resolved when they are evaluated. Kubernetes' validation has checked the types before (package config/apiserver).
 type Compiler struct {
 	mu       sync.Mutex
-	compiler cel.Compiler // nil before the first policy
+	compiler *match.FastCompiler // nil before the first policy
 }
 
 // NewCompiler returns a compiler that has compiled nothing yet.
 func NewCompiler() *Compiler { return &Compiler{} }
 
 // compile compiles an expression whose result has any of the types, and lets others compute that are ready. mu is held.
-func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) cel.CompilationResult {
+func (c *Compiler) compile(text string, d cel.OptionalVariableDeclarations, types ...*celgo.Type) (x program) {
 	defer runtime.Gosched()
-	return c.compiler.CompileCELExpression(&expression{text, types}, d, environment.StoredExpressions)
+	x.CompilationResult, x.uncounted = c.compiler.CompileUncounted(&expression{text, types}, d, environment.StoredExpressions)
+	return x
+}
+
+// program is a compiled expression.
+type program struct {
+	cel.CompilationResult
+
+	uncounted *match.Uncounted // nil if the costs of its policy are always counted
 }
 
 // compiled are the parts that policies of both kinds have. It is immutable.
 type compiled struct {
 	variables  []variable
-	conditions []cel.CompilationResult
-	err        error // the policy cannot be compiled at all
+	conditions []program
+	costs      *costs // nil if they are always counted
+	err        error  // the policy cannot be compiled at all
 
 	paramKind      *schema.GroupVersionKind // nil without params
 	expressions    []asked
@@ -80,7 +89,7 @@ func sharedNamespaces(bindings []*match.Criteria) (shared *metav1.LabelSelector)
 
 // variable is a variable of a policy.
 type variable struct {
-	cel.CompilationResult
+	program
 
 	name string
 }
@@ -109,6 +118,21 @@ func (c *Compiler) begin(
 		p.conditions = append(p.conditions, c.compile(condition.Expression, d, p.types(celgo.BoolType)...))
 	}
 	return p, d
+}
+
+// bound computes the bounds of the costs of the policy, whose expressions beside variables are given. mu is held.
+func (p *compiled) bound(all ...[]program) {
+	if p.costs = newCosts(p.variables, all...); p.costs != nil {
+		return
+	}
+	for i := range p.variables {
+		p.variables[i].uncounted = nil
+	}
+	for _, programs := range all {
+		for i := range programs {
+			programs[i].uncounted = nil
+		}
+	}
 }
 
 // types are the types of an expression, which is checked when it is evaluated if there are variables: their types are not known here.

@@ -16,6 +16,7 @@ const ShortKind = "Policy"
 func (c *Compiler) WithVariable(d *Definition, name, expression string) *Definition {
 	other := *d
 	other.compiled = c.withVariable(d.compiled, name, expression)
+	other.costs = newCosts(other.variables, other.programs()...)
 	return &other
 }
 
@@ -23,6 +24,7 @@ func (c *Compiler) WithVariable(d *Definition, name, expression string) *Definit
 func (c *Compiler) WithMutatingVariable(d *MutatingDefinition, name, expression string) *MutatingDefinition {
 	other := *d
 	other.compiled = c.withVariable(d.compiled, name, expression)
+	other.costs = newCosts(other.variables, other.programs()...)
 	return &other
 }
 
@@ -33,7 +35,7 @@ func (c *Compiler) withVariable(p compiled, name, expression string) compiled {
 	declared := cel.OptionalVariableDeclarations{HasParams: p.paramKind != nil, HasAuthorizer: true}
 	for i := range p.variables {
 		if p.variables[i].name == name {
-			p.variables[i].CompilationResult = c.compile(expression, declared, celgo.AnyType, celgo.DynType)
+			p.variables[i].program = c.compile(expression, declared, celgo.AnyType, celgo.DynType)
 		}
 	}
 	return p

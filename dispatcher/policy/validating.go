@@ -27,9 +27,9 @@ type Definition struct {
 	compiled
 
 	policy      *admissionregistrationv1.ValidatingAdmissionPolicy
-	validations []cel.CompilationResult
-	messages    []cel.CompilationResult // by validation; the zero result without a messageExpression
-	annotations []cel.CompilationResult
+	validations []program
+	messages    []program // by validation; the zero program without a messageExpression
+	annotations []program
 }
 
 // Compile compiles a policy that is valid and has its defaults. It keeps the policy, which must not change afterwards. An expression that does not
@@ -38,7 +38,7 @@ func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	common, declared := c.begin(p.Spec.ParamKind, p.Spec.Variables, p.Spec.MatchConditions)
-	d := &Definition{compiled: common, policy: p, messages: make([]cel.CompilationResult, len(p.Spec.Validations))}
+	d := &Definition{compiled: common, policy: p, messages: make([]program, len(p.Spec.Validations))}
 	if d.err != nil {
 		return d
 	}
@@ -54,7 +54,13 @@ func (c *Compiler) Compile(p *admissionregistrationv1.ValidatingAdmissionPolicy)
 		d.ask(annotation.ValueExpression, ".auditAnnotations[%d].valueExpression", i)
 		d.annotations = append(d.annotations, c.compile(annotation.ValueExpression, declared, d.types(celgo.StringType, celgo.NullType)...))
 	}
+	d.bound(d.programs()...)
 	return d
+}
+
+// programs are the programs of all expressions but variables.
+func (d *Definition) programs() [][]program {
+	return [][]program{d.conditions, d.validations, d.messages, d.annotations}
 }
 
 // Validating is a policy with the bindings that put it into force. It is immutable, and may be used concurrently.
@@ -295,7 +301,7 @@ func fail(all []decision, message string) {
 }
 
 // message evaluates a messageExpression, or nothing if there is none. The error is a budget or a time that is spent, or a fault of this program.
-func (a *activation) message(ctx context.Context, x *cel.CompilationResult) (string, error) {
+func (a *activation) message(ctx context.Context, x *program) (string, error) {
 	if x.ExpressionAccessor == nil {
 		return "", nil
 	}

@@ -190,7 +190,7 @@ func nameOf(ctx context.Context, a *match.Attributes) string {
 	if name := a.Name(); name != "" {
 		return name
 	}
-	versioned, err := a.Versioned(ctx, nil)
+	versioned, _, err := a.Versioned(ctx, nil)
 	if err != nil {
 		return unknownName
 	}
