@@ -1,7 +1,6 @@
 package lint_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -299,13 +298,13 @@ func TestDangersAreAmongTheProblems(t *testing.T) {
 }
 
 func TestAPanicIsAFinding(t *testing.T) {
-	condition := `matchConditions: [{name: c, expression: "request.name != 'x'"}]`
-	objects, problems := configtest.Decode("", []byte(configuration("Mutating", "a", hook("x", condition), hook("y", condition, rule("CREATE", "", "nodes", "")))))
+	objects, problems := configtest.Decode("", []byte(configuration("Mutating", "a", hook("x"), hook("y", rule("CREATE", "", "nodes", "")))))
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
 	snapshot, _ := config.Compile("1", objects)
-	problems = lint.Options{MutateBudget: budget}.Inspect(panicking{t.Context()}, snapshot, objects)
+	panics := func() lint.Authorities { panic("asked") }
+	problems = lint.Options{MutateBudget: budget, Authorities: panics}.Inspect(t.Context(), snapshot, objects)
 	if err := problems.Err(); err != nil {
 		t.Error(err)
 	}
@@ -317,11 +316,3 @@ func TestAPanicIsAFinding(t *testing.T) {
 		t.Errorf("codes (-want +got):\n%s\n%v", diff, problems)
 	}
 }
-
-// panicking is a context that nobody can ask.
-type panicking struct{ context.Context }
-
-func (panicking) Deadline() (time.Time, bool) { panic("asked") }
-func (panicking) Done() <-chan struct{}       { panic("asked") }
-func (panicking) Err() error                  { panic("asked") }
-func (panicking) Value(any) any               { panic("asked") }
