@@ -23,13 +23,15 @@ func TestOneReviewOfAClusterEvaluatesConditionsForLong(t *testing.T) {
 		cluster string
 		length  time.Duration // of each condition
 		hooks   int
+		request string // its name; "lookup" is evaluated without a comprehension, which alone is interrupted
 		waits   bool
 	}{
-		"brief":                     {"c", less, 1, false},
-		"long":                      {"c", more, 1, true},
-		"brief, but long together":  {"c", less, 2, true},
-		"long, of another cluster":  {"other", more, 1, false},
-		"brief, of another cluster": {"other", less, 2, false},
+		"brief":                     {"c", less, 1, "p", false},
+		"long":                      {"c", more, 1, "p", true},
+		"a long look-up alone":      {"c", more, 1, "lookup", false},
+		"brief, but long together":  {"c", less, 2, "p", true},
+		"long, of another cluster":  {"other", more, 1, "p", false},
+		"brief, of another cluster": {"other", less, 2, "p", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,7 +47,7 @@ func TestOneReviewOfAClusterEvaluatesConditionsForLong(t *testing.T) {
 				in := input([]hook{{name: "a.test.dev"}, {name: "b.test.dev"}}[:test.hooks], nil)
 				for i := range test.hooks {
 					in.Objects[0].Validating.Webhooks[i].MatchConditions = []admissionregistrationv1.MatchCondition{{
-						Name: "may", Expression: "authorizer.group('').resource('pods').check('get').allowed()",
+						Name: "may", Expression: "authorizer.group('').resource('pods').check('get').allowed() && (request.name == 'lookup' || lists.range(200).all(a, a >= 0))",
 					}}
 				}
 				snapshot, _ := match.Compile(in)
@@ -57,9 +59,9 @@ func TestOneReviewOfAClusterEvaluatesConditionsForLong(t *testing.T) {
 				}
 				var running sync.WaitGroup
 				var judged atomic.Int64
-				review := func(cluster string) {
+				review := func(cluster, name string) {
 					r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
-					r.Admission.Cluster, r.Explain = cluster, false
+					r.Admission.Cluster, r.Admission.Name, r.Explain = cluster, name, false
 					running.Go(func() {
 						if a, err := d.Review(t.Context(), r); err != nil || !a.Response.GetAllowed() {
 							t.Errorf("%v %v", a.Response, err)
@@ -69,9 +71,9 @@ func TestOneReviewOfAClusterEvaluatesConditionsForLong(t *testing.T) {
 					time.Sleep(time.Second) //nolint:forbidigo // of the bubble
 				}
 				length.Store(int64(more))
-				review("c")
+				review("c", "p")
 				length.Store(int64(test.length))
-				review(test.cluster)
+				review(test.cluster, test.request)
 
 				if waits := judged.Load() == 0; waits != test.waits {
 					t.Errorf("the second review waits: %t", waits)

@@ -74,13 +74,13 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 	var free context.Context // nil before the first evaluation: the look-ups for it take none of this time, and need no turn
 	brief := policy.WithEvaluation(s.policies, func() context.Context {
 		if free == nil {
-			free = evaluation.Briefly(s.policies, p.reviewContext.dispatcher.freeTime()) //nolint:fatcontext // it is made once
+			free = evaluation.Briefly(s.policies, s.dispatcher.freeTime()) //nolint:fatcontext // it is made once
 		}
 		return free
 	})
 	var rest func() // ends the turn of a long review; nil if its time ended before its turn
 	takeTurn := func() {
-		rest, _ = p.reviewContext.dispatcher.evaluationTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
+		rest, _ = s.dispatcher.evaluationTurns.Own(s.policies, s.request.Admission.GetCluster()) // judge reports the error
 	}
 	long := s.request.Expressions // evaluates much twice
 	if long {
@@ -142,9 +142,9 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 func (p policies) explanations(ctx context.Context) *policy.Explanations {
 	s := p.reviewContext
 	if s.explanations == nil && s.request.Expressions {
-		explainer, err := p.reviewContext.dispatcher.explainer()
+		explainer, err := s.dispatcher.explainer()
 		if err != nil { // it depends on no input
-			p.reviewContext.dispatcher.options.Logger.ErrorContext(ctx, "no expressions are explained", "error", err)
+			s.dispatcher.options.Logger.ErrorContext(ctx, "no expressions are explained", "error", err)
 			return nil
 		}
 		s.explanations = explainer.Explanations()

@@ -403,7 +403,7 @@ func (*badError) Error() string { panic("no text") }
 // Unwrap implements the chain of errors.
 func (*badError) Unwrap() error { panic("no cause") }
 
-// textlessError is an error that has a text for nobody.
+// textlessError is an error whose Error method panics.
 type textlessError struct{}
 
 // Error implements error.

@@ -21,7 +21,14 @@ func Briefly(ctx context.Context, length time.Duration) context.Context {
 type brief struct {
 	context.Context //nolint:containedctx // the parent
 
-	deadline time.Time
+	deadline    time.Time
+	interrupted bool // by the goroutine that evaluates
+}
+
+// Interrupted reports whether an evaluation in a context of [Briefly] was interrupted: its result does not count. The goroutine that evaluates calls it.
+func Interrupted(ctx context.Context) bool {
+	b, ok := ctx.(*brief)
+	return ok && b.interrupted
 }
 
 // Deadline implements [context.Context].
@@ -63,6 +70,9 @@ func NewInterrupt(ctx context.Context) Interrupt {
 func (i *Interrupt) Value() bool {
 	if i.checks++; i.checks%celconfig.CheckFrequency == 0 && !i.over {
 		i.over = i.Begin() != nil
+		if b, ok := i.ctx.(*brief); ok {
+			b.interrupted = b.interrupted || i.over
+		}
 	}
 	return i.over
 }

@@ -48,7 +48,7 @@ type Memory interface {
 
 // Evaluator bounds the time of evaluations of matchConditions in a review. It belongs to the goroutine that matches.
 type Evaluator interface {
-	// Evaluate calls evaluate with a context made from ctx, and again if the time of the first one was over.
+	// Evaluate calls evaluate with a context made from ctx, and again if that one ended an evaluation.
 	Evaluate(ctx context.Context, evaluate func(context.Context))
 }
 

@@ -110,7 +110,7 @@ func place(name string) string {
 	return path
 }
 
-// documents returns the Markdown files of the repository outside of hidden directories, and of those where npm puts the packages of others.
+// documents returns the Markdown files of the repository outside of hidden directories and node_modules.
 func documents(t *testing.T) (pages []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
