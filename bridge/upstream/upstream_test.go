@@ -27,6 +27,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -81,7 +82,7 @@ func (m *mesh) certificate(spec certs.Spec) tls.Certificate {
 // it is killed.
 func (m *mesh) dispatcher(j judge) (address string, stop, kill func()) {
 	m.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := citest.Listen() // TestReviewsGoOnWhileADispatcherRestarts needs the address again.
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -198,15 +199,9 @@ func TestReviewsGoOnWhileADispatcherRestarts(t *testing.T) {
 	for range 50 {
 		m.passes(r)
 	}
-	var listener net.Listener
-	var err error
-	for deadline := time.Now().Add(patience); ; { // a connection of another process may have the port for a moment
-		if listener, err = net.Listen("tcp", one); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	listener, err := net.Listen("tcp", one)
+	if err != nil {
+		t.Fatal(err)
 	}
 	back, n := counted(allowed)
 	m.dispatcherOn(listener, back)

@@ -58,7 +58,11 @@ func TestPythonHost(t *testing.T) {
 	citest.Gate(t, "gets Python libraries, and runs a host in Python: 40 s")
 	python, generated := prepare(t)
 	files, security := certificates(t)
-	l := listen(t, "127.0.0.1:0", security)
+	address, err := citest.FreeAddress() // It is listened at twice.
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, address, security)
 	process := start(t, python, "PYTHONPATH="+generated, append([]string{l.Addr, "--tls"}, files...)...)
 	session := accept(t, l)
 

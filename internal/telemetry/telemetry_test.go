@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
@@ -239,12 +239,11 @@ func TestPropagatorsAreThoseOfTheEnvironment(t *testing.T) {
 }
 
 func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := citest.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := "http://" + listener.Addr().String()
-	listener.Close()
+	nobody := "http://" + address
 	environment(t, map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": nobody, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_BSP_EXPORT_TIMEOUT": "100",
 	})

@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -53,7 +53,7 @@ type scriptedOptions struct {
 func (s *stage) dispatcher(o scriptedOptions) *scripted {
 	s.Helper()
 	d := &scripted{stage: s, options: o}
-	lis := must[net.Listener](s)((&net.ListenConfig{}).Listen(s.Context(), "tcp", cmp.Or(o.addr, "127.0.0.1:0")))
+	lis := s.listen(o.addr)
 	d.addr = lis.Addr().String()
 	creds := o.creds
 	if creds == nil {
@@ -81,6 +81,15 @@ func (s *stage) dispatcher(o scriptedOptions) *scripted {
 		}
 	})
 	return d
+}
+
+// listen listens at an address of a dispatcher that has ended; empty means a port that nothing else gets when the dispatcher has ended.
+func (s *stage) listen(addr string) net.Listener {
+	s.Helper()
+	if addr == "" {
+		return must[net.Listener](s)(citest.Listen())
+	}
+	return must[net.Listener](s)((&net.ListenConfig{}).Listen(s.Context(), "tcp", addr))
 }
 
 // kill breaks all connections, as the death of a dispatcher does.

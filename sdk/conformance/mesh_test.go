@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -92,12 +91,7 @@ func (t *trust) node(o nodeOptions) *node {
 	hosts := meshsession.NewServer(n.registry, channelOf)
 	server := grpc.NewServer(append(meshsession.ServerOptions(), grpc.Creds(credentials.NewTLS(t.server(serverName))))...)
 	hostv1.RegisterHostServiceServer(server, hosts)
-	var lis net.Listener
-	t.until("the address of the dispatcher is free", func() (free bool) {
-		var err error
-		lis, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", cmp.Or(o.addr, "127.0.0.1:0"))
-		return err == nil
-	})
+	lis := t.listen(o.addr)
 	n.addr = lis.Addr().String()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

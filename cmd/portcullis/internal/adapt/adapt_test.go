@@ -23,6 +23,7 @@ import (
 	hostv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/host/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk/hosttest"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func TestTheFlagsOfAdapt(t *testing.T) {
@@ -153,12 +154,11 @@ func (x *adapted) run(c *config) {
 // reservedAddress is an address that was free.
 func reservedAddress(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := citest.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // webhook serves on the socket until the function that it returns is called.

@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 // pki is an authority and its files, in a directory.
@@ -227,9 +228,8 @@ func TestAMeshThatStopsRefusesNone(t *testing.T) {
 	if err := ask(t, serveMesh(t, ca), ca.file("ca.crt"), ca); err == nil || !regexp.MustCompile("older than this command").MatchString(err.Error()) {
 		t.Errorf("a mesh without this service: %v", err)
 	}
-	l := listen(t)
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
+	address, err := citest.FreeAddress()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(t, address, ca.file("ca.crt"), ca); err == nil || !regexp.MustCompile("does not answer: .*connection refused").MatchString(err.Error()) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
 func TestReviewOutput(t *testing.T) {
@@ -273,12 +273,11 @@ func TestReviewSaysWhatToDoWhenThereIsNoVerdict(t *testing.T) {
 // closedPort is an address that nobody listens at.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := citest.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return address
 }
 
 func TestReviewSaysWhichFlagIsMissing(t *testing.T) {
