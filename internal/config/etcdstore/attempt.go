@@ -13,7 +13,7 @@ import (
 
 const (
 	// attemptAfter is the time without an answer after which another attempt begins beside the first. The client alternates
-	// between the members, so a member that hangs costs this much; gRPC notices it after 11 s at best.
+	// between the members, so a member that hangs costs this much; gRPC notices it after 15 s at best.
 	attemptAfter = 500 * time.Millisecond
 	// maxAttempts bounds the attempts of one request.
 	maxAttempts = 4

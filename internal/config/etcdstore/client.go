@@ -17,14 +17,15 @@ import (
 
 // Times of the client of an external etcd.
 const (
-	// dialTimeout bounds the dial of one member. Members are dialled in parallel.
-	dialTimeout = 2 * time.Second
+	// dialTimeout bounds the dial of one member, with the TLS handshake. Members are dialled in parallel.
+	dialTimeout = 5 * time.Second
 	// tokenTimeout bounds the wait for the first token of a user: etcd compares passwords slowly by design, and slower beside other work.
 	tokenTimeout = 10 * time.Second
 	// keepAlive is the time without traffic after which gRPC pings a member, and the shortest it allows.
 	keepAlive = 10 * time.Second
-	// keepAliveTimeout bounds the answer to a ping, and the time that bytes to a member stay unacknowledged.
-	keepAliveTimeout = time.Second
+	// keepAliveTimeout bounds the answer to a ping, and the time that bytes to a member stay unacknowledged. A member or a dispatcher whose
+	// machine is busy is late by seconds; each connection that is given up then adds a handshake to its work.
+	keepAliveTimeout = 5 * time.Second
 	// redialAfter bounds the pause between two dials of a member.
 	redialAfter = time.Second
 )
