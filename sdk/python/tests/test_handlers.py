@@ -12,7 +12,22 @@ from typing import Any
 import pytest
 from simple import allowing, failing, measuring, naming
 
-from portcullis_host import Cause, Denied, HandlerError, Host, HostError, Request, Response, Stage, allow, change, deny, labels, patch
+from portcullis_host import (
+    Cause,
+    Denied,
+    HandlerError,
+    Host,
+    HostError,
+    Mode,
+    Request,
+    Response,
+    Stage,
+    allow,
+    change,
+    deny,
+    labels,
+    patch,
+)
 from portcullis_host.contract import admission, host
 from portcullis_host.testing import BlockingDispatcher, FakeDispatcher, create, delete, update
 
@@ -119,6 +134,31 @@ async def test_a_handler_raises_a_denial(plain: bool) -> None:  # noqa: FBT001
             verdict = await dispatcher.ask(hook, POD, remaining=timedelta(seconds=60 if plain else 0.01))
             status = verdict.response.status
             assert (status.message, status.code, status.details.causes[0].field) == ("no", 422, "f")
+
+
+async def test_a_request_says_what_its_call_says() -> None:
+    h, asked = new_host(), list[Request]()
+
+    @h.mutate("m")
+    def keep(request: Request) -> Response:
+        asked.append(request)
+        return allow()
+
+    call = host.HookCall(
+        name="m",
+        stage=admission.STAGE_MUTATE,
+        configuration="c",
+        round=1,
+        mode=host.MODE_SHADOW,
+        remaining_ms=60_000,
+        span_id=bytes.fromhex("33" * 8),
+    )
+    async with FakeDispatcher(h) as dispatcher:
+        _, [verdict] = await dispatcher.post(POD, [call], traceparent=f"00-{'11' * 16}-{'22' * 8}-01")
+        assert (await verdict).verdict.response.allowed
+    [request] = asked
+    assert (request.hook, request.configuration, request.stage, request.round) == ("m", "c", Stage.MUTATE, 1)
+    assert (request.mode, request.traceparent) == (Mode.SHADOW, f"00-{'11' * 16}-{'33' * 8}-01")
 
 
 async def test_failures_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
@@ -401,6 +441,14 @@ async def test_a_hook_has_a_handler() -> None:
     with pytest.raises(HostError, match="'v' has no handler"):
         async with FakeDispatcher(h):
             pass
+
+
+async def test_no_hook_is_registered_after_the_start() -> None:
+    h = new_host()
+    h.validate("v")(allowing)
+    async with FakeDispatcher(h):
+        with pytest.raises(HostError, match="after the host had started"):
+            h.validate("w")
 
 
 async def test_each_operation_has_its_own_handler() -> None:

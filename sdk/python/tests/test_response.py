@@ -69,6 +69,12 @@ class Wild(Response):
     def __post_init__(self) -> None: ...
 
 
+def endless() -> Iterator[str]:
+    """Has no end. A reader that goes on beyond what a dispatcher takes fails its test, in place of filling the memory."""
+    yield from map(str, range(MAX_ITEMS + 1))
+    pytest.fail("more items were read than a dispatcher takes")
+
+
 def broken() -> Iterator[Any]:
     yield "first"
     raise RuntimeError("hunter2")
@@ -116,9 +122,9 @@ DENIALS: dict[str, tuple[Callable[[], Response], dict[str, Any], str]] = {
     "a Response that was made by hand": (lambda: Response(allowed=False, message=Silent()), {"message": ""}, "message"),  # type: ignore[arg-type]
     "nothing for a decision": (lambda: Response(allowed=None, message="no"), {"message": "no"}, ""),  # type: ignore[arg-type]
     "a decision that cannot tell": (lambda: Response(allowed=Mute(), message="no"), {"message": "no"}, "allowed"),  # type: ignore[arg-type]
-    "warnings without an end": (lambda: untyped("no", warnings=map(str, itertools.count())), {"message": "no"}, "warnings"),
-    "annotations without an end": (lambda: untyped("no", audit=((n, n) for n in itertools.count())), {"message": "no"}, "audit"),
-    "causes without an end": (lambda: untyped("no", causes=itertools.count()), {"message": "no"}, "causes"),
+    "warnings without an end": (lambda: untyped("no", warnings=endless()), {"message": "no"}, "warnings"),
+    "annotations without an end": (lambda: untyped("no", audit=((n, n) for n in endless())), {"message": "no"}, "audit"),
+    "causes without an end": (lambda: untyped("no", causes=endless()), {"message": "no"}, "causes"),
     "an annotation that is no pair": (lambda: untyped("no", audit=["abc", 1, ("k", "v")]), {"audit": {"k": "v"}}, "audit"),
     "a mapping that fails": (
         lambda: untyped("no", audit=Mute(), causes=Mute(), warnings=Mute()),
@@ -285,7 +291,8 @@ def test_only_the_text_of_a_handler_error_leaves() -> None:
 def test_a_request_says_what_its_message_says() -> None:
     message = update({"kind": "NetworkPolicy", "apiVersion": "n/v1", "metadata": {"name": "a", "namespace": "b"}}, {"x": 1})
     message.dry_run = True
-    asked = request(message, stage=Stage.MUTATE, round=1, mode=Mode.SHADOW)
+    asked = request(message, stage=Stage.MUTATE, hook="h", configuration="c", round=1, mode=Mode.SHADOW)
+    assert (asked.stage, asked.hook, asked.configuration, asked.round, asked.mode) == (Stage.MUTATE, "h", "c", 1, Mode.SHADOW)
     assert (asked.operation, asked.username, asked.cluster, asked.dry_run) == ("UPDATE", "test", "test", True)
     message.kind.CopyFrom(admission.GroupVersionKind(group="n", version="v1", kind="NetworkPolicy"))
     message.resource.CopyFrom(admission.GroupVersionResource(group="n", version="v1", resource="networkpolicies"))
@@ -312,9 +319,10 @@ def test_labels_are_made_when_they_are_set() -> None:
         None,
     )
     labels(pod)["team"] = "shop"
+    labels(pod)["app"] = "web"
     annotations(pod).setdefault("note", "n")
-    assert pod == {"metadata": {"labels": {"team": "shop"}, "annotations": {"note": "n"}}}
-    del labels(pod)["team"]
+    assert pod == {"metadata": {"labels": {"team": "shop", "app": "web"}, "annotations": {"note": "n"}}}
+    del labels(pod)["team"], labels(pod)["app"]
     assert (len(labels(pod)), list(annotations(pod))) == (0, ["note"])
     bare: dict[str, Any] = {}
     labels(bare)["a"] = "b"

@@ -218,6 +218,12 @@ async def test_a_key_of_another_certificate_ends_the_start(files: Files) -> None
         await new_host("127.0.0.1:1", tls=tls).run()
 
 
+async def test_what_is_not_in_pem_ends_the_start(files: Files) -> None:
+    for tls in (TLSPEM(b"x", files.tls().key, files.tls().ca), TLSPEM(files.tls().cert, b"x", files.tls().ca)):
+        with pytest.raises(OSError, match="the certificate or the key of this host is not in PEM"):
+            await new_host("127.0.0.1:1", tls=tls).run()
+
+
 async def test_an_error_of_a_dial_tells_the_fault_of_the_own_certificate(files: Files, log: Log) -> None:
     expired = files.authority.issue_cert(
         common_name="host", not_before=datetime(2020, 1, 1, tzinfo=UTC), not_after=datetime(2021, 1, 1, tzinfo=UTC)

@@ -92,7 +92,7 @@ def context(pem: TLSPEM) -> ssl.SSLContext:
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise OSError("the key is not that of the certificate of this host") from error
-            raise
+            raise OSError("the certificate or the key of this host is not in PEM") from error
     made.load_verify_locations(cadata=pem.ca.decode("ascii", "replace"))
     return made
 
