@@ -58,6 +58,7 @@ func TestThePageLeadsToAVerdict(t *testing.T) {
 	for _, mutate := range reviews[1:] {
 		p.says(mutate, `"team"`)
 	}
+	p.namesTheMissingFile(p.blocks[2])
 }
 
 func newPage(t *testing.T) *page {
@@ -237,6 +238,18 @@ func (p *page) start(name, block string) {
 		}
 		said.Close()
 	})
+}
+
+// namesTheMissingFile starts the host with a file that does not exist. It says so in one line, without the stack of an exception.
+func (p *page) namesTheMissingFile(block string) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	said, err := p.command(ctx, strings.ReplaceAll(block, "dev/certs/host.crt", "missing.crt")).CombinedOutput()
+	line, stack := regexp.MustCompile(`(?m)^Error: .*missing\.crt`), regexp.MustCompile(`(?m)^Traceback|^\s+(at|File) `)
+	if err == nil || !line.Match(said) || stack.Match(said) {
+		p.Errorf("the host says of a missing certificate (%v):\n%s", err, said)
+	}
 }
 
 // says repeats a command until it says something, whatever its exit code: a denial has its own.

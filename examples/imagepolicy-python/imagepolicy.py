@@ -4,10 +4,11 @@ import argparse
 import asyncio
 import logging
 import signal
+import sys
 
 from policy import new_host
 
-from portcullis_host import Host, TLSFiles
+from portcullis_host import Host, HostError, TLSFiles
 
 
 def main() -> None:
@@ -24,8 +25,14 @@ def main() -> None:
     )
     flags = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    host = new_host(flags.dispatchers.split(","), TLSFiles(flags.cert, flags.key, flags.ca))
-    asyncio.run(serve(host, flags.ready_port))
+    errors: tuple[Exception, ...] = ()
+    try:
+        host = new_host(flags.dispatchers.split(","), TLSFiles(flags.cert, flags.key, flags.ca))
+        asyncio.run(serve(host, flags.ready_port))
+    except* (HostError, OSError) as group:  # An option is wrong, a file cannot be read, or calls were cut off.
+        errors = group.exceptions
+    if errors:
+        sys.exit("\n".join(f"Error: {error}" for error in errors))
 
 
 async def serve(host: Host, ready_port: int) -> None:

@@ -24,11 +24,16 @@ if (!dispatchers) {
   );
   process.exit(2);
 }
-const host = newHost({ dispatchers: dispatchers.split(","), tls: tlsFiles({ cert, key, ca }) });
-if (readyPort !== "0") {
-  acceptProbes(host, Number(readyPort));
+try {
+  const host = newHost({ dispatchers: dispatchers.split(","), tls: tlsFiles({ cert, key, ca }) });
+  if (readyPort !== "0") {
+    acceptProbes(host, Number(readyPort));
+  }
+  await host.run({ stopOn: ["SIGTERM", "SIGINT"] });
+} catch (error) {
+  process.stderr.write(`Error: ${error instanceof Error ? error.message : error}\n`);
+  process.exit(1);
 }
-await host.run({ stopOn: ["SIGTERM", "SIGINT"] });
 
 /** Accepts connections once every hook is in rotation. A readiness probe with tcpSocket opens one. */
 async function acceptProbes(host: Host, port: number): Promise<void> {

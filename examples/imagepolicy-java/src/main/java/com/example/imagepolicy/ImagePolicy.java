@@ -41,6 +41,16 @@ public final class ImagePolicy {
       System.err.println(USAGE);
       System.exit(2);
     }
+    try {
+      serve(flags);
+    } catch (IllegalArgumentException | UncheckedIOException e) {
+      System.err.println("Error: " + e.getMessage());
+      System.exit(1);
+    }
+  }
+
+  /** Serves the hooks, and the port for probes if there is one. */
+  private static void serve(Map<String, String> flags) throws InterruptedException {
     Tls tls =
         Tls.files(
             Path.of(flags.get("--cert")), Path.of(flags.get("--key")), Path.of(flags.get("--ca")));
