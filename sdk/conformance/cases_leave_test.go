@@ -81,7 +81,7 @@ func leaveCases() []testCase {
 			if code, text := p.left(); code == 0 || text == "" {
 				s.Errorf("the host ended with code %d and error %q, want that it says what it cut off", code, text)
 			}
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 		},
 	}, {
 		name:    "drain-unanswered",
@@ -172,7 +172,7 @@ func leaveCases() []testCase {
 			if took := time.Since(told); took < 100*time.Millisecond {
 				s.Errorf("the host left after %s, want the grace of 100 ms at least", took)
 			}
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 			d.accept().works()
 		},
 	}}
@@ -278,7 +278,7 @@ func fleetCases() []testCase {
 			held := second.post(pod(`{"hold": "x"}`), call(validating))
 			p.happened("called", "", 2)
 			one.kill()
-			equal(s, "cancelled", p.returned(mutating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(mutating).Cancelled, true)
 			second.ping()
 			second.none(held, 0)
 			p.release("x")

@@ -61,7 +61,7 @@ func linkCases() []testCase {
 			if took := time.Since(last); took < silent-20*time.Millisecond {
 				s.Errorf("the host left after %s, want %s", took, silent)
 			}
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 			d.accept().works()
 		},
 	}, {
@@ -172,7 +172,7 @@ func linkCases() []testCase {
 			at.post(pod(`{"hold": "x"}`), call(validating))
 			p.happened("called", "", 1)
 			d.kill()
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 			for range 3 {
 				d = s.dispatcher(scriptedOptions{addr: d.addr})
 				at = d.accept()

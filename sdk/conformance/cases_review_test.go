@@ -237,12 +237,12 @@ func timeCases() []testCase {
 			if took := time.Since(sent); took < 380*time.Millisecond {
 				s.Errorf("the call ended after %s, it had 400 ms", took)
 			}
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 			at.ping()
 			at.none(id, 1)
 			p.release("x")
 			allowed(s, at.verdict(id, 1))
-			equal(s, "cancelled", p.returned("c.example.com", 1).Cancelled, false)
+			equal(s, "cancelled", p.returned("c.example.com").Cancelled, false)
 		},
 	}, {
 		name:    "no-time-left",

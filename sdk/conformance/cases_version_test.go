@@ -152,7 +152,7 @@ func hostileCases() []testCase {
 			p.happened("called", "", 1)
 			at.sendReview(live)
 			s.check(nonNil(at.over()))
-			equal(s, "cancelled", p.returned(validating, 1).Cancelled, true)
+			equal(s, "cancelled", p.returned(validating).Cancelled, true)
 			at = d.accept()
 			ended := at.newReview(pod(`{}`), call(validating))
 			at.sendReview(ended)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,18 +150,12 @@ func (p *program) await(what string, done func(events []event) bool) {
 	}
 }
 
-// returned waits for the n-th event "returned" of a hook.
-func (p *program) returned(hook string, n int) event {
+// returned waits for the first event "returned" of a hook.
+func (p *program) returned(hook string) event {
 	p.Helper()
-	p.happened("returned", hook, n)
-	for _, e := range p.events.all() {
-		if e.Event == "returned" && e.Hook == hook {
-			if n--; n == 0 {
-				return e
-			}
-		}
-	}
-	panic("not reached")
+	p.happened("returned", hook, 1)
+	events := p.events.all()
+	return events[slices.IndexFunc(events, func(e event) bool { return e.Event == "returned" && e.Hook == hook })]
 }
 
 // left waits for the end of the process, and returns its exit code and the error of its last event.
