@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { suite, test } from "node:test";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { encodeVerdict } from "../src/core/verdict.js";
-import { judgementOf } from "../src/decision.js";
+import { denialIn, judgementOf } from "../src/decision.js";
 import { AdmissionResponseSchema } from "../src/gen/portcullis/admission/v1/admission_pb.js";
 import { VerdictSchema } from "../src/gen/portcullis/host/v1/host_pb.js";
 import {
@@ -197,6 +197,33 @@ suite("a denial stays one, whatever goes with it", () => {
     }
   });
 
+  test("it has no more items than a dispatcher takes", () => {
+    const warnings = Array(4096).fill("w");
+    const { response, leftOut } = judgementOf(
+      untyped("no", { causes: Array(5).fill("c"), warnings, audit: { k: "v" } }),
+      "mutate",
+    );
+    const counts = [response.status?.details?.causes.length, response.warnings.length];
+    assert.deepEqual([counts, response.auditAnnotations, leftOut], [[5, 4091], {}, ["warnings", "audit"]]);
+    assert.deepEqual(judgementOf(deny("no", { warnings }), "mutate").leftOut, []);
+  });
+
+  test("one that is too large keeps its code and the start of its message", () => {
+    const { response } = judgementOf(
+      deny("x".repeat(300), { code: 422, reason: "Invalid", warnings: ["w".repeat(300)] }),
+      "mutate",
+    );
+    const verdict = create(VerdictSchema, { callId: 7n, hookIndex: 3, outcome: { case: "response", value: response } });
+    for (let limit = 100; limit < 600; limit++) {
+      const encoded = encodeVerdict(verdict, limit);
+      assert.ok(encoded.length <= limit, String(limit));
+      const { callId, hookIndex, outcome } = fromBinary(VerdictSchema, encoded);
+      assert.ok(outcome.case === "response" && !outcome.value.allowed, String(limit));
+      const { code, message } = outcome.value.status ?? {};
+      assert.deepEqual([callId, hookIndex, code, message?.slice(0, 9)], [7n, 3, 422, "x".repeat(9)], String(limit));
+    }
+  });
+
   test("what it lacks is logged, once a second", async () => {
     const logged: unknown[] = [];
     const log = ({ hook, err }: Readonly<Record<string, unknown>>, message: string) =>
@@ -223,7 +250,7 @@ suite("a denial stays one, whatever goes with it", () => {
 });
 
 suite("a denial that is thrown", () => {
-  const no = { code: 422, reason: "Invalid", causes: [{ field: "spec", message: "bad" }] };
+  const no = { code: 422, reason: "Invalid", causes: [{ field: "spec", message: "bad", reason: "FieldValueInvalid" }] };
   const denied = () => new Denied("no", no);
   const ways: readonly [string, unknown][] = [
     ["by itself", denied()],
@@ -253,21 +280,31 @@ suite("a denial that is thrown", () => {
     for (const { name } of (await mesh.hello).hooks) {
       const { allowed, status } = await mesh.review(name, createRequest({ kind: "Pod" }));
       assert.deepEqual([allowed, status?.message, status?.code, status?.reason], [false, "no", 422, "Invalid"], name);
-      assert.equal(status?.details?.causes[0]?.field, "spec", name);
+      const [cause] = status?.details?.causes ?? [];
+      assert.deepEqual([cause?.field, cause?.message, cause?.reason], ["spec", "bad", "FieldValueInvalid"], name);
+    }
+  });
+
+  test("keeps its code without a text", () => {
+    for (const thrown of [new Denied("", { code: 422 }), deny("", { code: 422 })]) {
+      assert.equal(denialIn(thrown)?.code, 422);
     }
   });
 
   test("is a denial after the time of the call and after its cancellation", async () => {
+    const cancel = new AbortController();
+    const reasons: string[] = [];
     const wait = async ({ signal }: { signal: AbortSignal }) => {
-      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
+      cancel.abort(); // The call has begun: else it would be refused.
+      await aborted;
+      reasons.push((signal.reason as DOMException).name);
       throw new Denied("no");
     };
     await using mesh = await FrameDispatcher.start(newHost().validate("v", wait).mutate("m", wait));
-    const cancel = new AbortController();
-    const cancelled = mesh.review("v", createRequest({}), { signal: cancel.signal });
-    cancel.abort();
-    assert.equal((await cancelled).status?.message, "no");
-    assert.equal((await mesh.review("m", createRequest({}), { remainingMs: 1 })).status?.message, "no");
+    assert.equal((await mesh.review("v", createRequest({}), { signal: cancel.signal })).status?.message, "no");
+    assert.equal((await mesh.review("m", createRequest({}), { remainingMs: 1000 })).status?.message, "no");
+    assert.deepEqual(reasons, ["AbortError", "TimeoutError"]);
   });
 
   test("has the texts of what it was given", () => {
@@ -284,8 +321,10 @@ suite("a denial that is thrown", () => {
   });
 
   test("and what is none stays a failure", async () => {
-    const circle = new Error("circle");
-    circle.cause = circle;
+    let asked = 0;
+    const circle: Error = Object.defineProperty(new Error("circle"), "cause", {
+      get: () => (++asked < 10_000 ? circle : undefined), // A search without an end must not hang the test.
+    });
     const errors: readonly unknown[] = [circle, revoked.proxy, trap("cause"), trap("allowed"), null, 7, {}, allow()];
     const host = newHost();
     for (const [i, error] of errors.entries()) {
@@ -295,8 +334,11 @@ suite("a denial that is thrown", () => {
     }
     await using mesh = await FrameDispatcher.start(host);
     for (const [i] of errors.entries()) {
-      assert.equal((await mesh.ask(`v${i}`, createRequest({}))).outcome.case, "error", String(i));
+      const { outcome } = await mesh.ask(`v${i}`, createRequest({}));
+      assert.ok(outcome.case === "error", String(i));
+      assert.equal(outcome.value.message, "handler failed", String(i));
     }
+    assert.ok(asked < 10_000, "the search of a circle of causes ends");
   });
 });
 
@@ -345,13 +387,19 @@ suite("a denial of any values", () => {
       const decorations = warnings.length + Object.keys(auditAnnotations).length + (status.details?.causes.length ?? 0);
       assert.ok(decorations <= 4096);
     }
+    assert.equal(overread, 0);
   });
 });
 
+/** How often more was read of {@link endless} than shows that there is more than a dispatcher takes. */
+let overread = 0;
+
+/** Has no end, for a reader that stops in time: a test of one that does not must not hang. */
 function* endless(): Generator<string> {
-  for (;;) {
+  for (let i = 0; i <= 4096; i++) {
     yield "w";
   }
+  overread++;
 }
 
 function newHost(): Host {

@@ -6,6 +6,7 @@ import type { Pod } from "kubernetes-types/core/v1.js";
 import { deferred } from "../src/deferred.js";
 import { AdmissionRequestSchema, Stage } from "../src/gen/portcullis/admission/v1/admission_pb.js";
 import {
+  Mode,
   ReviewSchema,
   ReviewsSchema,
   State,
@@ -82,6 +83,7 @@ suite("decisions", () => {
         }),
       )
       .mutate("same", (request) => change(request, () => {}))
+      .mutate("same with a warning", (request) => difference(request, request.copyObject(), { warnings: ["same"] }))
       .mutate("replaced", (request) => difference(request, { kind: "Other" }, { warnings: ["other"] }))
       .mutate("by-hand", () => patch([{ op: "add", path: "/x", value: 1 }]));
     await using mesh = await FrameDispatcher.start(host);
@@ -89,6 +91,8 @@ suite("decisions", () => {
     assert.equal(changed.patchType, "JSONPatch");
     assert.deepEqual(patched(changed, pod), { ...pod, metadata: { ...pod.metadata, labels: { "a/b": "shop" } } });
     assert.equal((await mesh.review("same", createRequest(pod))).patchType, "");
+    const same = await mesh.review("same with a warning", createRequest(pod));
+    assert.deepEqual([same.patchType, same.warnings], ["", ["same"]]);
     const replaced = await mesh.review("replaced", createRequest(pod));
     assert.deepEqual([patched(replaced, pod), replaced.warnings], [{ kind: "Other" }, ["other"]]);
     assert.deepEqual(patched(await mesh.review("by-hand", createRequest({})), {}), { x: 1 });
@@ -111,19 +115,22 @@ suite("decisions", () => {
   });
 
   test("an integer that JavaScript rounds is left alone, and never written", async () => {
-    const object = '{"kind":"X","big":9007199254740993,"n":1}';
+    const object = `{"kind":"X","big":9007199254740993,"huge":1${"0".repeat(40)},"n":1}`;
     const host = newHost()
       .mutate("leave", (request) => change(request, (x) => Object.assign(x, { n: 2 })))
       .mutate("write", (request) => change(request, (x) => Object.assign(x, { copy: [x.big] })))
+      .mutate("write huge", (request) => change(request, (x) => Object.assign(x, { copy: { x: x.huge } })))
       .mutate("own", (request) => change(request, (x) => Object.assign(x, { own: 2 ** 54 })));
     await using mesh = await FrameDispatcher.start(host);
     const { patch: left } = await mesh.review("leave", createRequest(object));
     assert.equal(new TextDecoder().decode(left), '[{"op":"replace","path":"/n","value":2}]');
     const { patch: own } = await mesh.review("own", createRequest(object));
     assert.equal(new TextDecoder().decode(own), '[{"op":"add","path":"/own","value":18014398509481984}]');
-    const { outcome } = await mesh.ask("write", createRequest(object));
-    assert.ok(outcome.case === "error");
-    assert.equal(outcome.value.message, "the patch of /copy holds an integer that JavaScript has rounded");
+    for (const hook of ["write", "write huge"]) {
+      const { outcome } = await mesh.ask(hook, createRequest(object));
+      assert.ok(outcome.case === "error", hook);
+      assert.equal(outcome.value.message, "the patch of /copy holds an integer that JavaScript has rounded");
+    }
   });
 
   test("a lone surrogate does not fail the frame", async () => {
@@ -198,6 +205,15 @@ suite("failures", () => {
   });
 });
 
+test("a host introduces itself by its options", async () => {
+  const limits = { maxOutstanding: 3, maxFrameBytes: 1 << 20 };
+  const host = newHost({ instance: "i1", zone: "z1", clusters: ["a", "b"], ...limits }).validate("v", () => allow());
+  await using mesh = await FrameDispatcher.start(host);
+  const { host: name, instance, zone, clusters, maxOutstanding, maxFrameBytes } = await mesh.hello;
+  assert.deepEqual([name, instance, zone, clusters], ["test", "i1", "z1", ["a", "b"]]);
+  assert.deepEqual({ maxOutstanding, maxFrameBytes }, limits);
+});
+
 suite("requests", () => {
   test("objects are decoded when they are asked for, and their bytes are untouched", async () => {
     const object = '{ "kind":"Pod" ,"n":1.0}';
@@ -209,7 +225,11 @@ suite("requests", () => {
     await using mesh = await FrameDispatcher.start(host);
     const asked = updateRequest("{}", object);
     asked.dryRun = true;
-    await mesh.review("v", asked, { call: { round: 1, configuration: "c" } });
+    const [trace, span] = ["11".repeat(16), "22".repeat(8)];
+    await mesh.review("v", asked, {
+      call: { round: 1, configuration: "c", mode: Mode.SHADOW, spanId: new Uint8Array(8).fill(0x33) },
+      traceparent: `00-${trace}-${span}-01`,
+    });
     assert.ok(seen);
     assert.equal(new TextDecoder().decode(seen.rawObject), object);
     assert.deepEqual(seen.object, { kind: "Pod", n: 1 });
@@ -228,12 +248,14 @@ suite("requests", () => {
       ],
       [{}, "UPDATE", "testing", "testing", true, 1, "c", "validate"],
     );
+    assert.deepEqual([seen.hook, seen.mode, seen.traceparent], ["v", "shadow", `00-${trace}-${"33".repeat(8)}-01`]);
   });
 
   test("without an object there is nothing to change", () => {
     const request = newRequest({ oldObject: pod });
     assert.equal(request.object, undefined);
     assert.equal(request.rawObject, undefined);
+    assert.equal(new TextDecoder().decode(request.rawOldObject), JSON.stringify(pod));
     assert.deepEqual(
       change(request, () => assert.fail("nothing is edited"), { warnings: ["w"] }),
       allow({ warnings: ["w"] }),
@@ -440,6 +462,21 @@ suite("capacity", () => {
     assert.equal((reason as Error).message, "the session is lost");
   });
 
+  test("calls that outlast the time to drain are cut off", async () => {
+    const clock = new FakeClock();
+    const stream = new FakeStream();
+    const stop = new AbortController();
+    const host = newHost({ clock, drainTimeoutMs: 20 }).validate("v", () => new Promise<Decision>(() => {}));
+    const failed = assert.rejects(host.serve(stream.open, stop.signal), { name: "CutOffError" });
+    welcome(stream);
+    review(stream, 1n, "v", 9000);
+    await clock.settle();
+    stop.abort();
+    await clock.advance(20);
+    await clock.advance(1000); // The handler does not return.
+    await failed;
+  });
+
   test("early cancellations are remembered in a bounded number, the oldest forgotten first", async () => {
     const clock = new FakeClock();
     const stream = new FakeStream();
@@ -550,6 +587,12 @@ suite("readiness", () => {
 
 suite("what a host refuses", () => {
   const handler = () => allow();
+  const many = (count: number) => {
+    const host = newHost();
+    for (let i = 0; i < count; i++) {
+      host.validate(`v${i}`, handler);
+    }
+  };
   const cases: [string, () => unknown, RegExp][] = [
     ["a host without a name", () => newHost({ name: "" }), /options.name is empty/],
     ["an address without a port", () => newHost({ dispatchers: ["mesh"] }), /want host:port/],
@@ -562,6 +605,11 @@ suite("what a host refuses", () => {
     ["nothing", () => newHost().mutate("a", null as never), /create, update and delete/],
     ["one operation misspelt", () => newHost().mutate("a", { create: handler, d: handler } as never), /create, update/],
     ["a hook without a name", () => newHost().validate("", handler), /is empty/],
+    ["a hook whose name is no Unicode", () => newHost().validate("\ud800", handler), /not valid Unicode/],
+    ["a zone that is no Unicode", () => newHost({ zone: "\ud800" }), /not valid Unicode/],
+    ["more hooks than a dispatcher takes", () => many(1025), /is one more than the 1024/],
+    ["a limit beyond 32 bits", () => newHost({ maxFrameBytes: 2 ** 31 }), /options.maxFrameBytes is 2147483648/],
+    ["a part of a limit", () => newHost({ maxOutstanding: 1.5 }), /options.maxOutstanding is 1.5/],
     ["a hook twice", () => newHost().validate("a", handler).validate("a", handler), /registered twice to validate/],
   ];
   for (const [name, wrong, message] of cases) {

@@ -75,6 +75,22 @@ suite("telemetry", () => {
     assert.ok(typeof time?.value === "object" && "count" in time.value && time.value.count === 2);
   });
 
+  test("telemetry that throws costs no verdict", async () => {
+    const fail = () => {
+      throw new Error("the disk is full");
+    };
+    const processor = { onStart() {}, onEnd: fail, forceFlush: async () => {}, shutdown: async () => {} };
+    const tracerProvider = new BasicTracerProvider({ spanProcessors: [processor] });
+    const meter = { createCounter: () => ({ add: fail }), createHistogram: () => ({ record: fail }) };
+    const meterProvider = { getMeter: () => meter } as never;
+    const options = { name: "test", logger: silentLogger };
+    for (const providers of [{ tracerProvider }, { meterProvider }]) {
+      const host = new Host({ ...options, ...providers }).validate("v", () => allow());
+      await using mesh = await FrameDispatcher.start(host);
+      assert.equal((await mesh.review("v", createRequest({}))).allowed, true);
+    }
+  });
+
   test("a traceparent that is none, or names nothing, makes no parent", () => {
     const none = new Uint8Array();
     assert.equal(parentOf("", spanId), "");

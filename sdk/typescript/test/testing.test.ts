@@ -17,6 +17,7 @@ import {
   type KubernetesObject,
   label,
   patch,
+  type Request,
   setAnnotation,
   setLabel,
   silentLogger,
@@ -85,6 +86,22 @@ suite("FakeDispatcher", () => {
     await assert.rejects(mesh.review("waits", {}, { signal: called.signal }), /no decision: cancelled/);
   });
 
+  test("a review has what the test says of it", async () => {
+    let seen: Request | undefined;
+    const host = newHost().validate("v", (request) => {
+      seen = request;
+      return allow();
+    });
+    await using mesh = await FakeDispatcher.start(host);
+    const resource = { group: "g", version: "v1", resource: "things" };
+    const request = { object: {}, name: "n", namespace: "shop", user: { name: "jane", groups: ["dev"] }, resource };
+    await mesh.review("v", request, { round: 1, mode: "shadow", remainingMs: 5_000_000 });
+    assert.ok(seen);
+    assert.deepEqual([seen.name, seen.namespace, seen.username, seen.groups], ["n", "shop", "jane", ["dev"]]);
+    assert.deepEqual([seen.resource, seen.round, seen.mode], [resource, 1, "shadow"]);
+    assert.ok(seen.remainingMs > 10_000);
+  });
+
   test("the end of a host ends its calls", async () => {
     await assert.rejects(FakeDispatcher.start(newHost()), /the host has no hooks/);
   });
@@ -136,10 +153,14 @@ suite("requests", () => {
     assert.equal(await message({ object: pod, oldObject: pod }), "update a a");
     assert.equal(await message({ oldObject: pod }), "delete a");
     assert.equal(await message({ operation: "CONNECT" }), "");
-    await assert.rejects(
-      mesh.review("all", { operation: "UPDATE", object: pod }),
-      /to update came without its oldObject/,
-    );
+    for (const [request, what] of [
+      [{ operation: "CREATE" }, /to create came without its object/],
+      [{ operation: "UPDATE", object: pod }, /to update came without its oldObject/],
+      [{ operation: "UPDATE", oldObject: pod }, /to update came without its object/],
+      [{ operation: "DELETE" }, /to delete came without its oldObject/],
+    ] as const) {
+      await assert.rejects(mesh.review("all", request), what);
+    }
     assert.equal((await mesh.review("some", { object: pod })).allowed, true);
     assert.equal((await mesh.review("some", { object: pod, oldObject: pod })).allowed, true);
     assert.deepEqual(judged, ["UPDATE"]);
@@ -163,7 +184,8 @@ suite("requests", () => {
     setLabel(object, "a", "1");
     setLabel(object, "b", "2");
     setAnnotation(object, "c", "3");
-    assert.deepEqual(object, { metadata: { labels: { a: "1", b: "2" }, annotations: { c: "3" } } });
+    setAnnotation(object, "d", "4");
+    assert.deepEqual(object, { metadata: { labels: { a: "1", b: "2" }, annotations: { c: "3", d: "4" } } });
     assert.deepEqual([label(object, "b"), annotation(object, "c")], ["2", "3"]);
   });
 });
@@ -201,6 +223,8 @@ suite("cases", () => {
       { warnings: ["w"] },
       { status: 403 },
       { object: {} },
+      { patch: [{ op: "remove", path: "/x" }] },
+      { audit: { k: "v" } },
       { reason: "Invalid" },
       { causes: [] },
       { causes: [{ field: "bad", message: "is bad", reason: "other" }] },

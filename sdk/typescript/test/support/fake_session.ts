@@ -107,6 +107,9 @@ export class FakeSession {
     this.#post(create(ReviewSchema, { callId, hooks, request, traceparent }));
     const cancel = (): void => this.send({ case: "cancel", value: { callId } });
     signal?.addEventListener("abort", cancel, { once: true });
+    if (signal?.aborted) {
+      cancel();
+    }
     try {
       const frame = await patient(answer, `the host gives no verdict for ${hook}`, remainingMs + PATIENCE);
       if (frame.case !== "verdict") {
