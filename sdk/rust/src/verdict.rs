@@ -226,6 +226,8 @@ pub(crate) fn outcome(stage: Stage, result: Result<Verdict, HandlerError>) -> (O
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -258,6 +260,23 @@ mod tests {
             assert_eq!(verdict.response(Stage::Mutate).unwrap().status.unwrap().code, sent);
         }
         assert_eq!(Verdict::allow().code(200).left_out(), None);
+    }
+
+    #[test]
+    fn a_patch_is_a_list_of_operations_of_a_mutating_hook() {
+        let sent = |verdict: Verdict, stage| {
+            let response = verdict.response(stage).map_err(|error| error.to_string())?;
+            Ok::<_, String>((response.patch, response.patch_type))
+        };
+        let patch = |operations| Verdict::patch(&operations).unwrap();
+        assert_eq!(sent(patch(json!([])), Stage::Validate), Ok((Bytes::new(), String::new())));
+        let remove = || patch(json!([{"op": "remove", "path": "/a"}]));
+        assert_eq!(sent(remove(), Stage::Mutate).unwrap().1, "JSONPatch");
+        assert_eq!(sent(remove(), Stage::Validate).unwrap_err(), "a validating hook returned a patch");
+        for wrong in ["{}", "[", "1"] {
+            let error = sent(Verdict::patch_bytes(wrong), Stage::Mutate).unwrap_err();
+            assert!(error.starts_with("the patch is not a JSON Patch"), "{error}");
+        }
     }
 
     #[test]

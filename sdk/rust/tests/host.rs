@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use portcullis_host::proto::admission::v1::{AdmissionRequest, ExtraValue, Object};
 use portcullis_host::proto::host::v1::verdict::Outcome;
 use portcullis_host::proto::host::v1::{HandlerError as Failed, HookCall, Review, Welcome};
-use portcullis_host::testing::{FakeDispatcher, create, delete, update};
+use portcullis_host::testing::{FakeDispatcher, create, delete, handler_request, update};
 use portcullis_host::{Denied, Error, HandlerError, HandlerResult, Hook, Host, Request, Stage, Verdict};
+use prost::Message;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -61,6 +62,34 @@ async fn a_mutating_handler_edits_the_object_in_place() -> Result<(), Error> {
     let verdict = dispatcher.review("m", create(pod())).await?;
     assert_eq!(json!(verdict.patch), json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "shop"}}]));
     assert!(dispatcher.review("m", delete(pod())).await?.patch.is_empty());
+    let request = handler_request("m", Stage::Mutate, &delete(pod()));
+    let error = Verdict::difference(&request, &pod()).expect_err("there is no object");
+    assert!(format!("{error:?}").contains("the request has no object to be changed"), "{error:?}");
+    dispatcher.stop().await
+}
+
+#[tokio::test]
+async fn a_request_says_what_its_call_says() -> Result<(), Error> {
+    let host = Host::builder("h")
+        .validate("v", async |request: Request| {
+            let parent = request.traceparent().unwrap_or_default();
+            let (configuration, round, state) = (request.configuration(), request.round(), request.tracestate());
+            Ok(Verdict::deny(format!("{configuration} {round} {state} {parent}")))
+        })
+        .build()?;
+    let dispatcher = FakeDispatcher::start(&host).await?;
+    let (trace, span, own) = ("11".repeat(16), "22".repeat(8), "33".repeat(8));
+    let asked = HookCall { configuration: "c".into(), round: 1, span_id: vec![0x33; 8].into(), ..call("v", 9000) };
+    let review = Review {
+        hooks: vec![asked],
+        request: Some(create(pod()).encode_to_vec().into()),
+        traceparent: format!("00-{trace}-{span}-01"),
+        tracestate: "k=v".into(),
+        ..Review::default()
+    };
+    let verdict = dispatcher.post_review(review).await?.wait().await?.remove(0);
+    let Some(Outcome::Response(response)) = verdict.outcome else { panic!("{verdict:?}") };
+    assert_eq!(response.status.unwrap_or_default().message, format!("c 1 k=v 00-{trace}-{own}-01"));
     dispatcher.stop().await
 }
 
@@ -73,6 +102,7 @@ async fn a_request_names_its_kind_its_resource_its_user_and_its_objects() -> Res
         assert_eq!((request.subresource(), request.user_uid(), request.uid().len()), ("status", "7", 36));
         assert_eq!((request.configuration(), request.tracestate(), request.traceparent()), ("testing", "", None));
         assert_eq!(request.groups(), ["system:authenticated"]);
+        assert_eq!(request.raw_old_object().is_some(), ["UPDATE", "DELETE"].contains(&request.operation()));
         assert_eq!(request.extra().collect::<Vec<_>>(), [("scopes", &["a".to_owned()][..])]);
         assert_eq!(request.options::<Value>()?.expect("options")["kind"], "Options");
         Ok(Verdict::allow().audit("objects", format!("{:?}", request.objects::<Small>()?)))

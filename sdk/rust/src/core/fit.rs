@@ -65,13 +65,17 @@ mod tests {
 
     #[test]
     fn a_denial_that_is_too_long_stays_a_denial_at_every_limit() {
-        let status = Status { message: "no ".repeat(200), code: 403, ..Status::default() };
-        let denial = AdmissionResponse { status: Some(status), ..AdmissionResponse::default() };
+        let status = Status { message: "no ".repeat(200), code: 422, ..Status::default() };
+        let warnings = vec!["w".repeat(700)];
+        let denial = AdmissionResponse { status: Some(status), warnings, ..AdmissionResponse::default() };
         for limit in 60..700 {
             let outcome = Some(Outcome::Response(denial.clone()));
-            let fitted = fit(Verdict { call_id: u64::MAX, outcome, ..Verdict::default() }, limit);
+            let verdict = Verdict { call_id: u64::MAX, hook_index: 3, queue_us: 5, outcome, ..Verdict::default() };
+            let fitted = fit(verdict, limit);
             assert!(fitted.encoded_len() + FRAME_OVERHEAD <= limit, "{limit}");
-            assert!(matches!(fitted.outcome, Some(Outcome::Response(r)) if !r.allowed), "{limit}");
+            assert_eq!((fitted.call_id, fitted.hook_index, fitted.queue_us), (u64::MAX, 3, 5), "{limit}");
+            let Some(Outcome::Response(response)) = fitted.outcome else { panic!("{limit}: {:?}", fitted.outcome) };
+            assert_eq!((response.allowed, response.status.map(|status| status.code)), (false, Some(422)), "{limit}");
         }
     }
 }

@@ -99,5 +99,16 @@ mod tests {
         assert_eq!((request.name.as_str(), request.operation.as_str()), ("n", "CREATE"));
         assert_eq!(request.object.unwrap().raw, policy.to_string());
         assert!(delete("nonsense").object.is_none());
+        assert_eq!(plural("Ingress"), "ingresses");
+    }
+
+    #[test]
+    fn a_request_for_a_handler_has_the_hook_and_the_types() {
+        let deployment = create(json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
+        let request = handler_request("h", Stage::Mutate, &deployment);
+        assert_eq!((request.hook(), request.stage()), ("h", Stage::Mutate));
+        let (kind, resource) = (request.kind(), request.resource());
+        assert_eq!((kind.group, kind.version, kind.kind), ("apps", "v1", "Deployment"));
+        assert_eq!((resource.group, resource.version, resource.resource), ("apps", "v1", "deployments"));
     }
 }
