@@ -17,6 +17,9 @@ import (
 // maxAttempts bounds how often a change is planned anew because another one was committed first.
 const maxAttempts = 20
 
+// readAgainTimeout bounds the read of the store after a change, with the wait for its turn.
+const readAgainTimeout = 10 * time.Second
+
 // edit collects the writes of one change to a state.
 type edit struct {
 	etcdstore.Edit
@@ -79,15 +82,21 @@ func (s *Service) change(ctx context.Context, verb string, dryRun bool, plan fun
 		}
 		revision, err := s.commit(ctx, e)
 		if err == nil {
-			// The service holds the objects of the state that it has read last, with their compiled expressions: of an apply, which others read next from the
-			// store; not of a state before a deletion. A failure delays that until the next call.
-			_, _ = s.readStore(ctx)
+			s.readAgain(ctx)
 		}
 		if !errors.Is(err, etcdstore.ErrMoved) {
 			return revision, err
 		}
 	}
 	return 0, status.Errorf(codes.Aborted, "others have changed the configuration %d times meanwhile: %s again", maxAttempts, verb)
+}
+
+// readAgain reads the store after a change, also for a caller that has gone. The service holds the objects of the state that it has read last, with their
+// compiled expressions: of an apply, which others read next from the store; not of a state before a deletion. A failure delays that until the next call.
+func (s *Service) readAgain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readAgainTimeout)
+	defer cancel()
+	_, _ = s.readStore(ctx)
 }
 
 // commit writes an edit, unless it is empty, and returns the revision that contains it.

@@ -103,34 +103,118 @@ func TestTheReaderOfTheStoreFindsThePolicyOfAnApplyCompiled(t *testing.T) {
 	}
 }
 
-// TestADeletedPolicyIsForgotten: a watch has ended before, and no call follows that reads the store.
-func TestADeletedPolicyIsForgotten(t *testing.T) {
+// policyHolder is a service that has applied a policy.
+type policyHolder struct {
+	*service.Service
+
+	// held reports whether the service holds the compiled policy.
+	held func() bool
+}
+
+func newPolicyHolder(t *testing.T, objects func(service.Objects) service.Objects) policyHolder {
+	t.Helper()
 	f := newFixture(t)
 	decoder := configtest.NewDecoder()
-	s := f.with(func(o *service.Options) { o.Decoder = decoder })
+	s := f.with(func(o *service.Options) { o.Decoder, o.Objects = decoder, objects(o.Objects) })
 	document := strings.ReplaceAll(validatingPolicy, "NAME", "p")
 	if _, err := s.Apply(t.Context(), applyOf(document)); err != nil {
 		t.Fatal(err)
 	}
-	held := func() func() bool {
-		objects, problems := decoder.Decode("p.yaml", []byte(document))
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		compiled := weak.Make(objects[0].Definition)
-		return func() bool { runtime.GC(); return compiled.Value() != nil }
-	}()
-	if !held() {
+	decoded, problems := decoder.Decode("p.yaml", []byte(document))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	compiled := weak.Make(decoded[0].Definition)
+	h := policyHolder{s, func() bool { runtime.GC(); return compiled.Value() != nil }}
+	if !h.held() {
 		t.Fatal("nothing holds the policy that is applied")
 	}
-	if err := s.Watch(&configv1.WatchRequest{}, &takes[configv1.WatchResponse]{ctx: t.Context()}); err == nil || !strings.Contains(err.Error(), errTaken.Error()) {
+	return h
+}
+
+func (h policyHolder) remove(ctx context.Context) error {
+	_, err := h.Delete(ctx, &configv1.DeleteRequest{Key: &configv1.ConfigKey{Kind: "ValidatingAdmissionPolicy", Name: "p"}})
+	return err
+}
+
+// TestADeletedPolicyIsForgotten: a watch has ended before, and no call follows that reads the store.
+func TestADeletedPolicyIsForgotten(t *testing.T) {
+	h := newPolicyHolder(t, func(o service.Objects) service.Objects { return o })
+	if err := h.Watch(&configv1.WatchRequest{}, &takes[configv1.WatchResponse]{ctx: t.Context()}); err == nil || !strings.Contains(err.Error(), errTaken.Error()) {
 		t.Fatal(err)
 	}
-	if _, err := s.Delete(t.Context(), &configv1.DeleteRequest{Key: &configv1.ConfigKey{Kind: "ValidatingAdmissionPolicy", Name: "p"}}); err != nil {
+	if err := h.remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if held() {
+	if h.held() {
 		t.Error("the service holds the policy that is deleted")
 	}
-	runtime.KeepAlive(s)
+	runtime.KeepAlive(h.Service)
+}
+
+// committed is a store that calls a function after each commit.
+type committed struct {
+	service.Objects
+
+	then func()
+}
+
+func (c committed) Commit(ctx context.Context, base *etcdstore.State, e etcdstore.Edit) (int64, error) {
+	defer c.then()
+	return c.Objects.Commit(ctx, base, e)
+}
+
+func TestAPolicyIsForgottenWhenItsAuthorGoesBeforeTheAnswer(t *testing.T) {
+	ctx, gone := context.WithCancel(t.Context())
+	applied := false
+	h := newPolicyHolder(t, func(o service.Objects) service.Objects {
+		return committed{o, func() {
+			if applied {
+				gone()
+			}
+			applied = true
+		}}
+	})
+	if err := h.remove(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if h.held() {
+		t.Error("the service holds the policy that is deleted")
+	}
+	runtime.KeepAlive(h.Service)
+}
+
+// overtaken is a store whose answer to one reader comes after the answers to others.
+type overtaken struct {
+	service.Objects
+
+	late *etcdstore.State // the answer of the next read; nil for the store's
+}
+
+func (o *overtaken) Read(ctx context.Context, last *etcdstore.State) (*etcdstore.State, error) {
+	if late := o.late; late != nil {
+		o.late = nil
+		return late, nil
+	}
+	return o.Objects.Read(ctx, last)
+}
+
+func TestAStateThatIsOlderThanTheLastIsNotDecoded(t *testing.T) {
+	var store overtaken
+	h := newPolicyHolder(t, func(o service.Objects) service.Objects { store.Objects = o; return &store })
+	before, err := store.Read(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store.late = before
+	if l, err := h.List(t.Context(), &configv1.ListRequest{}); err != nil || !l.GetObjects()[0].GetRemoving() {
+		t.Errorf("%v, %v: want the policy that is being removed", l, err)
+	}
+	if h.held() {
+		t.Error("the service holds the policy that is deleted")
+	}
+	runtime.KeepAlive(h.Service)
 }

@@ -77,19 +77,16 @@ func (s *Service) readStore(ctx context.Context) (*storedState, error) {
 	defer done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last != nil && s.last.state.Revision == state.Revision {
-		return s.last, nil // another call has decoded it meanwhile
+	if s.last != nil && s.last.state.Revision >= state.Revision {
+		return s.last, nil // another call has decoded it meanwhile, or a later one: the decoder would hold objects that are deleted
 	}
 	objects, problems := s.decoder.Decode(state)
-	st := &storedState{state: state, problems: problems, objects: make(map[config.Key]config.Object, len(objects))}
+	s.last = &storedState{state: state, problems: problems, objects: make(map[config.Key]config.Object, len(objects))}
 	for i := range objects {
-		st.objects[objects[i].Key] = objects[i]
-		st.addRole(&objects[i])
+		s.last.objects[objects[i].Key] = objects[i]
+		s.last.addRole(&objects[i])
 	}
-	if s.last == nil || state.Revision >= s.last.state.Revision {
-		s.last = st
-	}
-	return st, nil
+	return s.last, nil
 }
 
 func (st *storedState) addRole(o *config.Object) {
