@@ -185,9 +185,9 @@ func extentWithin(v ref.Val, most int) int {
 
 // BoundCalls are the options of programs of an environment that bound their calls by MaxRepeated and MaxCall.
 func BoundCalls(env *cel.Env) []cel.ProgramOption {
-	known, works := map[string]*functions.Overload{}, works()
+	known, works, declared := map[string]*functions.Overload{}, works(), env.Functions()
 	for name := range works {
-		if f := env.Functions()[name]; f != nil {
+		if f := declared[name]; f != nil {
 			all, _ := f.Bindings() // CEL itself uses them, and reports the error
 			for _, o := range all {
 				known[o.Operator] = o

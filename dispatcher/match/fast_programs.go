@@ -23,8 +23,12 @@ func NewCompiler(environments *environment.EnvSet) (*FastCompiler, error) {
 }
 
 func newFastCompiler(environments *environment.EnvSet, limit uint64) (c *FastCompiler, err error) {
-	c = &FastCompiler{limit: limit, uncounted: map[*cel.Env]*cel.Env{}}
+	c = &FastCompiler{limit: limit}
 	if c.bare, err = cel.NewCustomEnv(); err != nil {
+		return nil, err
+	}
+	// Optional types have an option of programs that is to be had in no other way.
+	if c.optional, err = cel.NewCustomEnv(cel.OptionalTypes()); err != nil {
 		return nil, err
 	}
 	environments, err = environments.Extend(environment.VersionedOptions{
@@ -39,10 +43,10 @@ func newFastCompiler(environments *environment.EnvSet, limit uint64) (c *FastCom
 
 // FastCompiler is the compiler of [NewCompiler].
 type FastCompiler struct {
-	original  admissioncel.Compiler
-	bare      *cel.Env              // without libraries, which bring the trackers
-	uncounted map[*cel.Env]*cel.Env // by environment: the same without its options of programs
-	limit     uint64                // of the cost of an evaluation
+	original admissioncel.Compiler
+	bare     *cel.Env // without libraries, which bring the trackers
+	optional *cel.Env // with optional types alone
+	limit    uint64   // of the cost of an evaluation
 
 	env     *cel.Env // of checked
 	checked *ast.AST // the expression that is being compiled; nil until its types are checked
@@ -67,26 +71,33 @@ func (c *checker) Validate(env *cel.Env, _ cel.ValidatorConfig, checked *ast.AST
 func (c *FastCompiler) CompileCELExpression(
 	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
 ) admissioncel.CompilationResult {
-	defer func() { c.env, c.checked = nil, nil }()
-	return c.compile(x, declared, mode)
+	result, _ := c.compile(x, declared, mode)
+	return result
 }
 
+// compile also returns the environment of the plan; nil if the program is kube-apiserver's.
 func (c *FastCompiler) compile(
 	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
-) admissioncel.CompilationResult {
-	result := c.original.CompileCELExpression(x, declared, mode)
-	if result.Error == nil && !callsTracked(c.checked) {
-		planned, err := planOf(c.env, c.checked)
-		if err != nil {
-			return result
-		}
-		fast, err := c.program(planned,
-			cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(c.limit), cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
-		if err == nil {
-			result.Program = fast
-		}
+) (result admissioncel.CompilationResult, env *cel.Env) {
+	defer func() { c.env = nil }()
+	if result = c.original.CompileCELExpression(x, declared, mode); result.Error != nil {
+		return result, nil
 	}
-	return result
+	called := callsOf(c.checked)
+	if slices.ContainsFunc(trackedFunctions(), func(f string) bool { return called[f] }) {
+		return result, nil
+	}
+	env, err := c.environmentOf(called)
+	if err != nil {
+		return result, nil
+	}
+	fast, err := c.program(env,
+		cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(c.limit), cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
+	if err != nil {
+		return result, nil
+	}
+	result.Program = fast
+	return result, env
 }
 
 // Uncounted is an expression whose cost is not counted.
@@ -102,54 +113,37 @@ type Uncounted struct {
 func (c *FastCompiler) CompileUncounted(
 	x admissioncel.ExpressionAccessor, declared admissioncel.OptionalVariableDeclarations, mode environment.Type,
 ) (admissioncel.CompilationResult, *Uncounted) {
-	defer func() { c.env, c.checked = nil, nil }()
-	result := c.compile(x, declared, mode)
-	if result.Error != nil || callsTracked(c.checked) {
+	result, env := c.compile(x, declared, mode)
+	if env == nil {
 		return result, nil
 	}
-	env, err := c.withoutCount()
-	if err != nil {
-		return result, nil
-	}
-	planned, err := planOf(env, c.checked, uncountedOptions(env)...)
-	if err != nil {
-		return result, nil
-	}
-	program, err := c.program(planned)
+	program, err := c.program(env)
 	if err != nil {
 		return result, nil
 	}
 	return result, &Uncounted{program, c.checked.Expr()}
 }
 
-// withoutCount returns the environment of the checked expression without its options of programs: cel-go has no option that undoes those, and plans of an
-// environment that counts costs observe each step, whether or not anything is counted. Optional types have an option that is to be had in no other way.
-func (c *FastCompiler) withoutCount() (*cel.Env, error) {
-	if known := c.uncounted[c.env]; known != nil {
-		return known, nil
+// environmentOf returns the environment of the checked expression with the functions that it calls alone, and without options of programs. A plan binds
+// each function of its environment, and cel-go keeps the bindings with a program that counts costs: 50 kB for the functions of kube-apiserver. An
+// environment whose options count costs has plans that observe each step, and cel-go has no option that undoes that.
+func (c *FastCompiler) environmentOf(called map[string]bool) (*cel.Env, error) {
+	options := []cel.EnvOption{cel.CustomTypeAdapter(c.env.CELTypeAdapter()), cel.CustomTypeProvider(c.env.CELTypeProvider())}
+	for name, f := range c.env.Functions() {
+		if called[name] {
+			options = append(options, cel.FunctionDecls(f))
+		}
 	}
-	options := []cel.EnvOption{cel.OptionalTypes(), cel.CustomTypeAdapter(c.env.CELTypeAdapter()), cel.CustomTypeProvider(c.env.CELTypeProvider())}
-	for _, f := range c.env.Functions() {
-		options = append(options, cel.FunctionDecls(f))
-	}
-	made, err := cel.NewCustomEnv(options...)
-	if err == nil {
-		c.uncounted[c.env] = made
-	}
-	return made, err
+	return c.optional.Extend(options...)
 }
 
-// uncountedOptions are the options of programs of an environment of withoutCount, which has the options of optional types: all options of the original
-// environment, but for the count of costs.
-func uncountedOptions(env *cel.Env) []cel.ProgramOption {
-	return append([]cel.ProgramOption{
-		cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization),
-	}, BoundCalls(env)...)
-}
-
-// program returns a program without trackers of overloads, of a plan. cel-go has no option that removes trackers from an environment. So the plan is taken
-// from a program of that environment, and put into a program of the bare one, in place of a literal.
-func (c *FastCompiler) program(planned interpreter.Interpretable, options ...cel.ProgramOption) (cel.Program, error) {
+// program returns a program of the checked expression without trackers of overloads. cel-go has no option that removes trackers from an environment. So
+// the plan is taken from a program of env, and put into a program of the bare environment, in place of a literal.
+func (c *FastCompiler) program(env *cel.Env, options ...cel.ProgramOption) (cel.Program, error) {
+	planned, err := planOf(env, c.checked, append(optimizations(env), options...)...)
+	if err != nil {
+		return nil, err
+	}
 	literal := ast.NewAST(ast.NewExprFactory().NewLiteral(0, types.True), c.checked.SourceInfo())
 	return c.bare.PlanProgram(literal, append(options,
 		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
@@ -157,8 +151,16 @@ func (c *FastCompiler) program(planned interpreter.Interpretable, options ...cel
 	)...)
 }
 
-// planOf returns the plan of an expression, with all options of its environment. It plans a call of a function that does not exist, whose argument is
-// the expression: the decorator of that call sees the finished plan of the argument.
+// optimizations are the options of programs of kube-apiserver's environments with [BoundCalls], but for the count of costs and for the option of
+// optional types.
+func optimizations(env *cel.Env) []cel.ProgramOption {
+	return append([]cel.ProgramOption{
+		cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization),
+	}, BoundCalls(env)...)
+}
+
+// planOf returns the plan of an expression. It plans a call of a function that does not exist, whose argument is the expression: the decorator of that
+// call sees the finished plan of the argument.
 func planOf(env *cel.Env, checked *ast.AST, options ...cel.ProgramOption) (planned interpreter.Interpretable, err error) {
 	const function = "@planned"
 	call := ast.NewAST(ast.NewExprFactory().NewCall(0, function, checked.Expr()), checked.SourceInfo())
@@ -180,11 +182,13 @@ func trackedFunctions() []string {
 	}
 }
 
-// callsTracked reports whether a checked expression calls a function of trackedFunctions.
-func callsTracked(checked *ast.AST) (found bool) {
-	tracked := trackedFunctions()
+// callsOf are the names of the functions that a checked expression calls.
+func callsOf(checked *ast.AST) map[string]bool {
+	called := map[string]bool{}
 	ast.PostOrderVisit(checked.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		found = found || e.Kind() == ast.CallKind && slices.Contains(tracked, e.AsCall().FunctionName())
+		if e.Kind() == ast.CallKind {
+			called[e.AsCall().FunctionName()] = true
+		}
 	}))
-	return found
+	return called
 }

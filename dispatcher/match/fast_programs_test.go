@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -217,16 +218,24 @@ func TestAllTrackedFunctionsAreKnown(t *testing.T) {
 	}
 }
 
-// TestProgramsThatDoNotCountHaveAllOtherOptions compares their options with the options of programs that count.
-func TestProgramsThatDoNotCountHaveAllOtherOptions(t *testing.T) {
+// TestFastProgramsHaveTheOptionsOfKubernetes compares their options, but for costs, with the options of programs of kube-apiserver.
+func TestFastProgramsHaveTheOptionsOfKubernetes(t *testing.T) {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	bounds := environment.VersionedOptions{IntroducedVersion: utilversion.MajorMinor(1, 0), ProgramOptions: BoundCalls(base.StoredExpressionsEnv())}
 	set, err := base.Extend(bounds)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &FastCompiler{env: set.StoredExpressionsEnv(), uncounted: map[*cel.Env]*cel.Env{}}
-	without, err := c.withoutCount()
+	c, err := NewCompiler(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.env = set.StoredExpressionsEnv()
+	all := map[string]bool{}
+	for name := range c.env.Functions() {
+		all[name] = true
+	}
+	without, err := c.environmentOf(all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,14 +247,14 @@ func TestProgramsThatDoNotCountHaveAllOtherOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uncounted, err := without.Program(checked, uncountedOptions(without)...)
+	uncounted, err := without.Program(checked, optimizations(without)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, got := reflect.ValueOf(counting).Elem(), reflect.ValueOf(uncounted).Elem()
 	for _, options := range []string{"plannerOptions", "regexOptimizations"} {
 		if n, m := want.FieldByName(options).Len(), got.FieldByName(options).Len(); n != m {
-			t.Errorf("%s: %d, want %d: find the library with ProgramOptions that is new, and add them to uncountedOptions", options, m, n)
+			t.Errorf("%s: %d, want %d: find the library with ProgramOptions that is new, and add them to optimizations", options, m, n)
 		}
 	}
 	if n, m := want.FieldByName("evalOpts").Int(), got.FieldByName("evalOpts").Int(); n != m|int64(cel.OptTrackCost) {
@@ -254,6 +263,28 @@ func TestProgramsThatDoNotCountHaveAllOtherOptions(t *testing.T) {
 	if n, m := len(c.env.Functions()), len(without.Functions()); n != m {
 		t.Errorf("%d functions, want %d", m, n)
 	}
+}
+
+// TestAFastProgramKeepsTheFunctionsThatItCalls: programs with all functions of kube-apiserver's environment kept 50 kB each.
+func TestAFastProgramKeepsTheFunctionsThatItCalls(t *testing.T) {
+	const n, most = 200, 20_000
+	live := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	compiler, compiled := NewExpressions(), make([]*Expression, n)
+	compiler.Compile("true") // makes the environments
+	before := live()
+	for i := range compiled {
+		compiled[i], _ = compiler.Compile(fmt.Sprintf(`object.metadata.name != "%d"`, i))
+	}
+	if kept := (live() - before) / n; kept > most {
+		t.Errorf("an expression keeps %d bytes, want %d at most", kept, most)
+	}
+	runtime.KeepAlive(compiled)
+	runtime.KeepAlive(compiler)
 }
 
 // fastCorpus are expressions of each kind of plan, and of each library.
