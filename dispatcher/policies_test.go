@@ -74,6 +74,14 @@ func denies(message string) func(context.Context) (*admissionv1.AdmissionRespons
 	}
 }
 
+// refuses is a policy that fails under failurePolicy Fail.
+func refuses(failure string) func(context.Context) (*admissionv1.AdmissionResponse, error) {
+	return func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+		v, _ := denies("a: " + failure)(ctx)
+		return v, errors.New(failure)
+	}
+}
+
 // withPolicies is a snapshot of policies and one validating hook.
 func withPolicies(shadow string, policies ...testPolicy) *match.Snapshot {
 	in := input([]hook{{name: "hook.test.dev"}}, nil)
@@ -106,6 +114,7 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 		policies []testPolicy
 		outcomes string
 		message  string
+		failed   bool
 		warning  string
 	}{
 		{
@@ -115,6 +124,18 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 		{
 			name: "two deny", policies: []testPolicy{{name: "a", say: denies("no a")}, {name: "b", say: denies("no b")}, {name: "c", say: approves}},
 			outcomes: "a denied, b denied, c allowed, hook.test.dev skipped", message: "2 policies denied the request: no a; no b",
+		},
+		{
+			name: "one fails, and refuses", policies: []testPolicy{{name: "a", say: refuses("no such key: a")}},
+			outcomes: "a failed, hook.test.dev skipped", message: "a: no such key: a", failed: true,
+		},
+		{
+			name: "one fails, and one denies", policies: []testPolicy{{name: "a", say: refuses("no such key: a")}, {name: "b", say: denies("no b")}},
+			outcomes: "a failed, b denied, hook.test.dev skipped", message: "2 policies denied the request: a: no such key: a; no b",
+		},
+		{
+			name: "shadow fails", shadow: "a", policies: []testPolicy{{name: "a", say: refuses("no such key: a")}},
+			outcomes: "a shadow: failed, hook.test.dev allowed",
 		},
 		{
 			name: "one denies", policies: []testPolicy{{name: "a", say: denies("no a")}},
@@ -131,7 +152,7 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 		},
 		{
 			name: "a panic", policies: []testPolicy{{name: "a", say: func(context.Context) (*admissionv1.AdmissionResponse, error) { panic("at the policy") }}},
-			outcomes: "a failed, hook.test.dev allowed", message: `failed calling webhook "a": failed to call webhook: panic: the dispatcher panicked; the stack is in its log`,
+			outcomes: "a failed, hook.test.dev allowed", failed: true, message: `failed calling webhook "a": failed to call webhook: panic: the dispatcher panicked; the stack is in its log`,
 		},
 		{
 			name: "the last unit", policies: []testPolicy{{name: "a", say: spends(dispatcher.MaxPolicyCost - 1)}, {name: "b", say: spends(1)}},
@@ -168,6 +189,9 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 				}
 				if got := a.Response.GetStatus().GetMessage(); !strings.HasPrefix(got, test.message) || a.Response.GetAllowed() != (test.message == "") {
 					t.Errorf("allowed %t with message %q, want %q", a.Response.GetAllowed(), got, test.message)
+				}
+				if a.Failed != test.failed {
+					t.Errorf("failed %t, want %t", a.Failed, test.failed)
 				}
 				if got := strings.Join(a.Response.GetWarnings(), "\n"); got != test.warning {
 					t.Errorf("warnings %q, want %q", got, test.warning)

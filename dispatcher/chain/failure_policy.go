@@ -18,8 +18,7 @@ import (
 func (c *call) interpret() Effect {
 	v := c.result.Verdict
 	switch {
-	case v != nil && !v.GetAllowed():
-		return Denied
+	case c.refuses():
 	case v != nil:
 		if err := wellFormed(c.Hook.ID.Stage, v); err != nil {
 			c.fail(review.FailureBadAnswer, err)
@@ -30,15 +29,20 @@ func (c *call) interpret() Effect {
 	return c.resultEffect()
 }
 
+// refuses reports whether the result has the answer that refuses the request: a denial, or the answer of a policy that failed closed.
+func (c *call) refuses() bool { return c.result.Verdict != nil && !c.result.Verdict.GetAllowed() }
+
 // resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure like any other. The
-// failurePolicy of the hook decides the effect of a failure, unless the request always fails open.
+// failurePolicy of the hook decides the effect of a failure, unless the request always fails open. A policy has decided itself.
 func (c *call) resultEffect() Effect {
 	switch {
+	case c.result.Failure != nil && c.refuses():
+		return FailedClosed
 	case c.result.Failure != nil && (c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
 		return FailedOpen
 	case c.result.Failure != nil:
 		return FailedClosed
-	case !c.result.Verdict.GetAllowed():
+	case c.refuses():
 		return Denied
 	}
 	return Allowed

@@ -79,9 +79,12 @@ func internal(format string, args ...any) *admissionv1.Status {
 
 // failedCall returns the status of a request whose fail-closed hook gave no verdict. It begins with the words of kube-apiserver,
 // for which tools and people search (ErrCallingWebhook in k8s.io/apiserver/pkg/util/webhook, callHook in
-// k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure, and the culprit.
+// k8s.io/apiserver/pkg/admission/plugin/webhook/validating), followed by kind and cause of the failure, and the culprit. A policy has an answer itself.
 func failedCall(o *Options, c *call) *admissionv1.Status {
-	if c.Hook.Initializes() {
+	switch {
+	case c.refuses():
+		return c.denial()
+	case c.Hook.Initializes():
 		return failedInitializer(o, c)
 	}
 	what := "failed to call webhook"

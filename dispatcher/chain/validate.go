@@ -18,9 +18,9 @@ import (
 // hook has Route.AllDenials: then the answer waits for all calls and names all denials.
 type Validate struct {
 	machine
-	outstanding int // started calls without a result
-	next        int // index into Hooks of the next group
-	denied      bool
+	outstanding int  // started calls without a result
+	next        int  // index into Hooks of the next group
+	denied      bool // a call that has ended refuses the request
 	allDenials  bool // a called hook has Route.AllDenials
 }
 
@@ -135,7 +135,8 @@ func (v *Validate) Deliver(id int, r review.Result) {
 
 func (v *Validate) countEnded(c *call) {
 	v.outstanding--
-	v.denied = c.interpret() == Denied || v.denied
+	c.interpret()
+	v.denied = v.denied || c.refuses()
 }
 
 // cancelUndeciding cancels the calls that cannot change the answer after a denial. Hooks with side effects are waited for, as
@@ -155,24 +156,30 @@ func (v *Validate) fold() {
 	for _, h := range v.options.Hooks[v.next:] {
 		v.calls = append(v.calls, &call{Call: review.Call{ID: len(v.calls), Hook: h}})
 	}
-	var denied []*call
-	var failed *call
+	var refusing []*call // denials, and policies that failed closed
+	var failed *call     // the first without an answer
+	denied := false
 	for _, c := range v.calls {
 		if c.state != ended {
 			continue
 		}
-		switch effect := c.resultEffect(); {
-		case effect == Denied:
-			denied = append(denied, c)
+		effect := c.resultEffect()
+		denied = denied || effect == Denied
+		switch {
+		case c.refuses():
+			refusing = append(refusing, c)
 		case effect == FailedClosed && failed == nil:
 			failed = c
 		}
 	}
+	if len(refusing) > 1 && !v.allDenials {
+		refusing = refusing[:1]
+	}
 	switch {
-	case len(denied) > 0 && v.allDenials:
-		v.finish(denials(denied), nil)
-	case len(denied) > 0:
-		v.finish(denied[0].denial(), nil)
+	case denied:
+		v.finish(denials(refusing), nil)
+	case len(refusing) > 0:
+		v.fail(denials(refusing))
 	case failed != nil:
 		v.fail(failedCall(&v.options, failed))
 	default:

@@ -93,7 +93,7 @@ func TestTheEndOfItsTimeEndsAPolicy(t *testing.T) {
 		v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
 			policy.WithReview(unnoticed{t.Context(), new(int)}, spent), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
 
-		if err != nil || v.GetAllowed() || !strings.Contains(v.GetStatus().GetMessage(), "interrupted") {
+		if err == nil || v.GetAllowed() || !strings.Contains(v.GetStatus().GetMessage(), "interrupted") {
 			t.Errorf("variable %t: %v %v", variable, v, err)
 		}
 		if spent.spent > 10_000 || (spent.spent > 0) != of.counting {
@@ -130,7 +130,7 @@ func TestTheLimitsOfCostsEndAPolicy(t *testing.T) {
 		v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
 			policy.WithReview(t.Context(), spent), match.NewAttributes(request, match.Unknown{}), nil, nil)
 
-		if err != nil || v.GetAllowed() != (test.message == "") || !strings.Contains(v.GetStatus().GetMessage(), test.message) {
+		if (err == nil) != v.GetAllowed() || v.GetAllowed() != (test.message == "") || !strings.Contains(v.GetStatus().GetMessage(), test.message) {
 			t.Errorf("%s: %v %v, want %q", test.name, v, err, test.message)
 		}
 		if (spent.spent > 0) != test.counted {

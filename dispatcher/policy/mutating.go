@@ -174,7 +174,7 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 	if m.readsNamespace {
 		refused, err := t.in.lookUpNamespace(ctx, a)
 		if refused != nil {
-			return match.Judgement{AdmissionResponse: refused}, nil
+			return noVerdict(refused)
 		}
 		if err != nil {
 			t.fail(nil, fmt.Errorf("failed to configure policy: %w", err), "")
@@ -184,7 +184,7 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 	invocations := invocationsOf(ctx, m)
 	for _, one := range all {
 		if refused := t.invoke(ctx, one.mutatingBinding, one.param, invocations); refused != nil {
-			return match.Judgement{AdmissionResponse: refused}, nil
+			return noVerdict(refused)
 		}
 	}
 	return t.response(ctx)
@@ -413,7 +413,7 @@ func (t *mutating) response(ctx context.Context) (v match.Judgement, err error) 
 	v = match.Judgement{AdmissionResponse: &admissionv1.AdmissionResponse{Allowed: true}, Skip: t.reach.skip()}
 	if len(t.failures) > 0 && !t.attributes.FailsOpen() && t.FailurePolicy() != admissionregistrationv1.Ignore {
 		v.Allowed, v.Status = false, t.status(ctx)
-		return v, nil
+		return v, errors.New(t.failures[0].message)
 	}
 	switch len(t.patches) {
 	case 0:

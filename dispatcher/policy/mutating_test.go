@@ -42,8 +42,8 @@ func mutatedObject(t *testing.T, object string, mutations ...admissionregistrati
 	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	v, err := policy.NewCompiler().CompileMutating(p).Bind([]*admissionregistrationv1.MutatingAdmissionPolicyBinding{binding}).Judge(
 		policy.WithReview(t.Context(), nil), match.NewAttributes(request, match.Unknown{}), nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	if (err == nil) != v.GetAllowed() {
+		t.Fatal(v, err)
 	}
 	return v
 }

@@ -97,7 +97,7 @@ func observed(t *testing.T, l *laboratory, p match.Policy) *recorder {
 	}
 	r := &recorder{}
 	ctx := policy.WithReview(policy.WithObserver(t.Context(), r), r)
-	if _, err := p.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
+	if v, err := p.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); v.AdmissionResponse == nil {
 		t.Fatal(err)
 	}
 	return r

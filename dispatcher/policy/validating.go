@@ -177,7 +177,7 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 				continue
 			}
 			if refused, err := v.namespaceFor(ctx, in, a); refused != nil {
-				return match.Judgement{AdmissionResponse: refused}, nil
+				return noVerdict(refused)
 			} else if err != nil {
 				r.misconfigured("policy", nil, err)
 				return r.response(ctx, a)

@@ -50,6 +50,7 @@ type verdict struct {
 	judged   map[param]*decisions // by param; nil is the key without one
 	reach    reach
 	denials  []denial
+	denied   bool  // a denial is of a validation that is false; else all are failures
 	failure  error // the first that was ignored
 	warnings []string
 	audited  []FailedValidation
@@ -114,6 +115,7 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 		switch action {
 		case admissionregistrationv1.Deny:
 			r.deny(b, d.message, d.reason)
+			r.denied = r.denied || d.denied
 		case admissionregistrationv1.Warn:
 			if len(r.warnings) < maxStated {
 				r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for %s: %s", r.subject(b.Name), d.message))
@@ -139,14 +141,21 @@ func (r *verdict) publish(key, value string) {
 	r.values[key] = append(r.values[key], value)
 }
 
-// response is the verdict. An ignored failure is one only if nothing denies.
+// response is the verdict. An ignored failure is one only if nothing denies, and a refusal is a failure unless a validation is false.
 func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judgement, error) {
 	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
 	if !v.GetAllowed() {
-		v.Status = r.status(ctx, a)
-		return match.Judgement{AdmissionResponse: v}, nil
+		if v.Status = r.status(ctx, a); r.denied {
+			return match.Judgement{AdmissionResponse: v}, nil
+		}
+		return match.Judgement{AdmissionResponse: v}, errors.New(r.denials[0].message)
 	}
 	return match.Judgement{AdmissionResponse: v, Skip: r.reach.skip()}, r.failure
+}
+
+// noVerdict is the judgement of a policy that cannot judge, and has a request refused whatever its failurePolicy.
+func noVerdict(refused *admissionv1.AdmissionResponse) (match.Judgement, error) {
+	return match.Judgement{AdmissionResponse: refused}, errors.New(refused.GetStatus().GetMessage())
 }
 
 func (r *verdict) annotations() map[string]string {

@@ -90,10 +90,10 @@ type Call struct {
 	Span trace.SpanContext
 }
 
-// Result is the result of one call: either a verdict or a failure. A policy that fails open has both.
+// Result is the result of one call: either a verdict or a failure. A policy that fails has both.
 type Result struct {
-	// Verdict is the response of the hook; nil for a failure. A denial is a verdict. Beside a failure it allows, and its warnings and audit annotations
-	// count.
+	// Verdict is the response of the hook; nil for a failure. A denial is a verdict. Beside a failure it is the answer of the policy: it allows
+	// if the policy fails open, else it refuses the request, in the words of kube-apiserver. Its warnings and audit annotations count.
 	Verdict *admissionv1.AdmissionResponse
 	// Failure is the reason why there is no verdict; nil for a verdict.
 	Failure *Failure

@@ -155,21 +155,17 @@ func (o *observer) Observe(of policy.Observation) {
 	}
 }
 
-// corrected is a verdict with the effects that the observer knows: a policy whose expressions fail denies by its failurePolicy, and no rule of it is false;
-// and a rule that is false may only warn.
+// corrected is a verdict with the effect that the observer knows: a rule that is false may only warn.
 func (o *observer) corrected(v Verdict, warnings []string) Verdict {
-	isFalse := o.isFalse[v.Policy]
-	switch {
-	case (v.Result == Denied || v.Result == Shadow) && !isFalse:
-		v.Result = Failed
-	case v.Result == Passed && isFalse:
-		v.Result = Warned
-		_, name, _ := strings.Cut(v.Policy, "/")
-		for _, w := range warnings {
-			if of, said := policy.CutSubject(w); of == name {
-				v.Message = said
-				break
-			}
+	if v.Result != Passed || !o.isFalse[v.Policy] {
+		return v
+	}
+	v.Result = Warned
+	_, name, _ := strings.Cut(v.Policy, "/")
+	for _, w := range warnings {
+		if of, said := policy.CutSubject(w); of == name {
+			v.Message = said
+			break
 		}
 	}
 	return v

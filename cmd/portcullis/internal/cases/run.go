@@ -244,8 +244,10 @@ func (o *outcome) verdict() Verdict {
 		case "allowed", "patched":
 			matched = true
 		case "denied":
-			isFalse = isFalse || !strings.Contains(h.GetConfiguration(), "/") // a policy, by its kind and name, denies if it fails too
-		case "failed", "failed-open":
+			isFalse = true
+		case "failed":
+			failed = failed || !strings.Contains(h.GetConfiguration(), "/") // a policy, by its kind and name, without its param denies
+		case "failed-open":
 			failed = true
 		}
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,6 +64,23 @@ const outcomeHook = `- name: %[1]s.example.com
   rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
 `
 
+// outcomePolicy fails for each object with its label, since the object lacks the field.
+const outcomePolicy = `---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: failed-policy.example.com}
+spec:
+  matchConstraints:
+    objectSelector: {matchLabels: {want: failed-policy}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: object.spec.nodeName == 'vm-7'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: failed-policy.example.com}
+spec: {policyName: failed-policy.example.com, validationActions: [Deny]}
+`
+
 const outcomeRoute = `---
 apiVersion: portcullis.dev/v1
 kind: HookRoute
@@ -89,7 +107,7 @@ func newOutcomeMesh(t *testing.T) *outcomeMesh {
 		for name, policy := range map[string]string{"allowed": "Fail", "denied": "Ignore", "failed": "Fail", "failed-open": "Ignore"} {
 			documents += fmt.Sprintf(outcomeHook, name, policy)
 		}
-		if err := os.WriteFile(d.path("config/hooks.yaml"), []byte(documents+outcomeRoute), 0o600); err != nil {
+		if err := os.WriteFile(d.path("config/hooks.yaml"), []byte(documents+outcomePolicy+outcomeRoute), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		c.maxBody = 32 << 10
@@ -163,24 +181,29 @@ func (m *outcomeMesh) becomes(effect string, is func() bool) {
 
 // TestEveryOutcomeHasTheSameWordEverywhere brings each outcome about by a real host, and reads it wherever operators look.
 func TestEveryOutcomeHasTheSameWordEverywhere(t *testing.T) {
-	m := newOutcomeMesh(t)
+	m, times := newOutcomeMesh(t), map[string]int{}
 	for _, tt := range []struct {
 		outcome string
-		pad     int // bytes in the object: too many are refused
+		hook    string // the label of its requests; empty for outcome
+		pad     int    // bytes in the object: too many are refused
 		status  codes.Code
 		exit    int
 	}{
 		{outcome: "allowed"},
 		{outcome: "denied", exit: cli.ExitDenied},
 		{outcome: "failed", status: codes.Error, exit: cli.ExitError},
+		{outcome: "failed", hook: "failed-policy", status: codes.Error, exit: cli.ExitError},
 		{outcome: "failed-open"},
 		{outcome: "refused", pad: 40 << 10, status: codes.Error, exit: cli.ExitError},
 	} {
-		t.Run(tt.outcome, func(t *testing.T) {
+		hook := cmp.Or(tt.hook, tt.outcome)
+		t.Run(hook, func(t *testing.T) {
 			m := *m
 			m.T = t
-			labels := fmt.Sprintf(`{"name":"web","labels":{"want":%q},"annotations":{"pad":%q}}`, tt.outcome, strings.Repeat("x", tt.pad))
-			body := strings.NewReplacer(`{"name":"web"}`, labels, `"u1"`, `"`+tt.outcome+`"`).Replace(clitest.Review)
+			times[tt.outcome]++
+			of := otel.String("portcullis.outcome", tt.outcome)
+			labels := fmt.Sprintf(`{"name":"web","labels":{"want":%q},"annotations":{"pad":%q}}`, hook, strings.Repeat("x", tt.pad))
+			body := strings.NewReplacer(`{"name":"web"}`, labels, `"u1"`, `"`+hook+`"`).Replace(clitest.Review)
 			m.spans.Reset()
 
 			annotations := m.post(body)
@@ -192,7 +215,6 @@ func TestEveryOutcomeHasTheSameWordEverywhere(t *testing.T) {
 			if got := annotations["outcome"]; got != want {
 				t.Errorf("audit annotation %q", got)
 			}
-			of := otel.String("portcullis.outcome", tt.outcome)
 			m.becomes("the spans", func() bool {
 				return slices.ContainsFunc(m.spans.Ended(), func(s sdktrace.ReadOnlySpan) bool { return !s.Parent().SpanID().IsValid() })
 			})
@@ -210,14 +232,14 @@ func TestEveryOutcomeHasTheSameWordEverywhere(t *testing.T) {
 				}
 			}
 			m.becomes("the log", func() bool {
-				return strings.Contains(m.log.String(), "uid="+tt.outcome+" outcome="+tt.outcome+" ") || tt.pad > 0
+				return strings.Contains(m.log.String(), "uid="+hook+" outcome="+tt.outcome+" ") || tt.pad > 0
 			})
-			if hook := fmt.Sprintf("hook=%s.example.com", tt.outcome); strings.HasPrefix(tt.outcome, "failed") {
+			if hook := fmt.Sprintf("hook=%s.example.com", hook); strings.HasPrefix(tt.outcome, "failed") {
 				if !strings.Contains(m.log.String(), hook+" round=0 operation=CREATE resource=pods outcome="+tt.outcome+" kind=handler") {
 					t.Errorf("the log does not say so of the call: %s", m.log)
 				}
 			}
-			line := `portcullis_bridge_requests_total{cluster="dev",code="200",edge="json",outcome="` + tt.outcome + `",stage="validate"} 1` + "\n"
+			line := `portcullis_bridge_requests_total{cluster="dev",code="200",edge="json",outcome="` + tt.outcome + `",stage="validate"} ` + fmt.Sprintln(times[tt.outcome])
 			m.becomes("the metric "+line, func() bool { return strings.Contains(m.app.metrics(t), line) })
 
 			r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(body), "-f", "-", "--ready-file", m.info.file(t), "--stage", "validate")

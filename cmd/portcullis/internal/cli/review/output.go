@@ -27,7 +27,7 @@ const (
 // finding is one reason why a document is not allowed, or a warning about it.
 type finding struct {
 	document *document
-	// verdict is the outcome of the stage, verdictWarning, or verdictShadow with an outcome.
+	// verdict is the outcome of the stage or of the hook, verdictWarning, or verdictShadow with an outcome.
 	verdict string
 	// by is the name of a policy or hook; empty if it is not known.
 	by      string
@@ -58,7 +58,7 @@ func findingsOf(d *document, r *report) (found []*finding) {
 		}
 		before := len(found)
 		for _, h := range s.Hooks {
-			if h.Outcome == s.Outcome {
+			if h.Outcome == s.Outcome || h.Outcome == outcomeFailed {
 				found = append(found, s.finding(d, h))
 			}
 		}
@@ -84,10 +84,10 @@ func (f *finding) saying(message string) *finding {
 
 // finding is the refusal by one hook.
 func (s *stageReport) finding(d *document, h hookReport) *finding {
-	f := (&finding{document: d, verdict: s.Outcome, by: h.Hook}).saying(cmp.Or(h.Reason, s.Message))
+	f := (&finding{document: d, verdict: h.Outcome, by: h.Hook}).saying(cmp.Or(h.Reason, s.Message))
 	refused := 0
 	for _, other := range s.Hooks {
-		if other.Outcome == s.Outcome {
+		if other.Outcome == s.Outcome || other.Outcome == outcomeFailed {
 			refused++
 		}
 	}

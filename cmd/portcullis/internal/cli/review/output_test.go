@@ -55,6 +55,7 @@ func byKind(r *admissionv1.ReviewRequest) (*admissionv1.ReviewResponse, error) {
 		deny("denied",
 			&admissionv1.HookOutcome{Hook: "require-team", Outcome: "denied", Reason: "Policy 'require-team' denied request: metadata.labels.team: set the label team"},
 			&admissionv1.HookOutcome{Hook: "other", Outcome: "skipped", Reason: "not about it"},
+			&admissionv1.HookOutcome{Hook: "probes", Outcome: "failed", Reason: "expression 'object.spec.x' resulted in error: no such key: x"},
 			&admissionv1.HookOutcome{Hook: "replicas", Outcome: "denied", Reason: "ValidatingAdmissionPolicy 'replicas' with binding 'b' denied request: spec: none, is it 50%,\nor more?"},
 		)
 		answer.Response.Warnings = []string{"apps/v1 is old"}
@@ -158,7 +159,7 @@ func TestSARIFHasWhatItsSchemaRequires(t *testing.T) {
 		}
 	}
 	results, _ := at(log, "runs", 0, "results").([]any)
-	if len(results) != 7 {
+	if len(results) != 8 {
 		t.Errorf("%d results", len(results))
 	}
 	for _, result := range results {
