@@ -215,8 +215,11 @@ func (d *document) compilePolicy(o *Object) (ok bool) {
 	return len(errs) == 0
 }
 
-// policyOf is the policy that a binding puts into force.
-func (o *Object) policyOf() Key {
+// PolicyOf is the policy that a binding puts into force; the zero Key if the object is no binding.
+func (o *Object) PolicyOf() Key {
+	if o.binds() == "" {
+		return Key{}
+	}
 	return Key{Kind: strings.TrimSuffix(o.Kind, "Binding"), Name: o.binds()}
 }
 
@@ -226,7 +229,7 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	bindings := map[Key][]*Object{}
 	for i := range objects {
 		if o := &objects[i]; o.binds() != "" {
-			bindings[o.policyOf()] = append(bindings[o.policyOf()], o)
+			bindings[o.PolicyOf()] = append(bindings[o.PolicyOf()], o)
 		}
 	}
 	for i := range objects {

@@ -2,6 +2,10 @@ package service
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -40,11 +44,45 @@ func modesOf(s *match.Snapshot) map[config.Key]*modes {
 	return all
 }
 
-// deciding reports that hooks of an object are in shadow; nil if none is.
+// actionsOf returns the validationActions of the bindings, with commas, and of each policy the actions of all its bindings.
+func actionsOf(objects map[config.Key]config.Object) map[config.Key]string {
+	taken := map[config.Key][]admissionregistrationv1.ValidationAction{}
+	for key, o := range objects {
+		if o.Binding != nil {
+			for _, of := range []config.Key{key, o.PolicyOf()} {
+				taken[of] = append(taken[of], o.Binding.Spec.ValidationActions...)
+			}
+		}
+	}
+	all := make(map[config.Key]string, len(taken))
+	for key, actions := range taken {
+		var words []string
+		for _, action := range []admissionregistrationv1.ValidationAction{
+			admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit,
+		} {
+			if slices.Contains(actions, action) {
+				words = append(words, string(action))
+			}
+		}
+		all[key] = strings.Join(words, ",")
+	}
+	return all
+}
+
+// deciding reports that hooks of an object are in shadow, and else the validationActions of a policy or a binding; nil for other objects.
 func (m *meshState) deciding(key config.Key) *configv1.Condition {
-	o := m.modes[key]
+	judged := key
+	if object, ok := m.live.Objects[key]; ok && object.PolicyOf() != (config.Key{}) {
+		judged = object.PolicyOf()
+	}
+	o := m.modes[judged]
 	if o == nil || len(o.shadow) == 0 {
-		return nil
+		actions := m.actions[key]
+		if actions == "" {
+			return nil
+		}
+		return condition(conditionDeciding, strings.Contains(actions, string(admissionregistrationv1.Deny)), actions,
+			"the validationActions for a validation that is false: "+strings.ReplaceAll(actions, ",", ", "))
 	}
 	reason := "Shadow"
 	if len(o.shadow) < o.hooks {

@@ -20,6 +20,7 @@ type meshState struct {
 	dispatchers []*configv1.DispatcherReport
 	hosts       map[config.Key][]HookHosts     // of the hooks that hosts serve here, by configuration and by HookRoute
 	modes       map[config.Key]*modes          // of the objects with hooks
+	actions     map[config.Key]string          // actionsOf
 	byKey       map[config.Key]config.Problems // of the store and of the configuration in force here, each once
 }
 
@@ -94,7 +95,7 @@ func (s *Service) dispatchers(ctx context.Context) ([]*configv1.DispatcherReport
 // join adds the reports of the dispatchers, and the hosts of this dispatcher, to the configuration.
 func (s *Service) join(st *storedState, dispatchers []*configv1.DispatcherReport) *meshState {
 	m := &meshState{storedState: st, live: s.o.Live.Configuration(), dispatchers: dispatchers, hosts: map[config.Key][]HookHosts{}}
-	m.modes = modesOf(m.live.Snapshot())
+	m.modes, m.actions = modesOf(m.live.Snapshot()), actionsOf(m.live.Objects)
 	for _, h := range s.o.Hooks() {
 		if !h.called() {
 			continue

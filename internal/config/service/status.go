@@ -66,7 +66,7 @@ func (r *InForce) Served(key config.Key) (c *configv1.Condition, hosts string) {
 	return c, fmt.Sprint(least)
 }
 
-// Deciding is the condition of that name, nil for an object without hooks in shadow.
+// Deciding is the condition of that name, nil for an object that has neither hooks in shadow nor validationActions.
 func (r *InForce) Deciding(key config.Key) *configv1.Condition { return r.m.deciding(key) }
 
 // Registered is the condition of that name, nil for an object that is no Cluster with spec.registration.

@@ -78,6 +78,64 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	explain(0, `validate: allowed\n`)
 }
 
+// TestGetShowsTheActionsOfPoliciesOfKubernetes has two bindings of a policy, and then puts the policy in shadow.
+func TestGetShowsTheActionsOfPoliciesOfKubernetes(t *testing.T) {
+	const policies = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: named}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
+  validations: [{expression: object.metadata.name != 'x'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: unbound}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
+  validations: [{expression: object.metadata.name != 'x'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: denies}
+spec: {policyName: named, validationActions: [Audit, Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: warns}
+spec: {policyName: named, validationActions: [Warn]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: labelled}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
+  reinvocationPolicy: Never
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/data', value: {'a': 'b'}}]"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: labelled}
+spec: {policyName: labelled}
+`
+	r := newRotated(t)
+	apply := func(text string) {
+		t.Helper()
+		if got := r.run(configcli.NewApply(), text, "-f", "-", "--wait"); got.Code != 0 {
+			t.Fatal(got.Notes)
+		}
+	}
+	apply(policies)
+	r.shows([]string{"validatingadmissionpolicy"}, `/named .* Deny,Warn,Audit etcd\n`, `/unbound .* - etcd\n`)
+	r.shows([]string{"validatingadmissionpolicybinding"}, `/denies .* Deny,Audit etcd\n`, `/warns .* Warn etcd\n`)
+	r.shows([]string{"mutatingadmissionpolicy,mutatingadmissionpolicybinding"}, `Policy/labelled .* Deciding etcd\n`, `Binding/labelled .* Deciding etcd\n`)
+	const reason = `-o=jsonpath={.status.conditions[?(@.type=="Deciding")].reason}`
+	r.shows([]string{"validatingadmissionpolicy/named", reason}, `^Deny,Warn,Audit`)
+
+	apply("apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: named}\nspec: {configuration: ValidatingAdmissionPolicy/named, shadow: true}\n")
+	r.shows([]string{"validatingadmissionpolicy/named"}, ` Shadow etcd\n`)
+	r.shows([]string{"validatingadmissionpolicybinding"}, `/denies .* Shadow etcd\n`, `/warns .* Shadow etcd\n`)
+}
+
 // TestAnApplyWarnsOfTypesThatDoNotFit has a policy with a misspelt field, which is no reason to refuse it.
 func TestAnApplyWarnsOfTypesThatDoNotFit(t *testing.T) {
 	r := newRotated(t)

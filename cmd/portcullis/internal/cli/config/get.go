@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/service"
@@ -37,8 +38,8 @@ func NewGet() *cobra.Command {
 		Short: "Show objects of the configuration, the dispatchers, hosts and hooks, the history of changes, or objects that are held for initializers",
 		Long: `Get shows the objects of all sources, and whether they are valid, called, in force everywhere, and served: whether every hook that
 is called over streams has a host on every dispatcher. MODE is the mode of a Policy (shadow, warn or enforce), with the clusters where it
-differs, and of other objects whether their hooks decide. Kinds have the short names vwc, mwc, initconf and hr; without one, and with
-"all", it shows every kind.
+differs, the validationActions of a ValidatingAdmissionPolicy or its binding, and of other objects whether their hooks decide. Kinds have
+the short names vwc, mwc, initconf and hr; without one, and with "all", it shows every kind.
 
 With -o yaml it prints the documents as written, for "portcullis apply". With -o json it prints objects of Kubernetes
 with the conditions and findings as their status; several are a List. -o jsonpath=TEMPLATE, go-template=TEMPLATE and
@@ -225,17 +226,23 @@ func objectRow(o *configv1.ConfigObject) []string {
 	return append(row, o.GetSource(), fmt.Sprint(o.GetGeneration()), cmp.Or(o.GetResourceVersion(), "-"), changed, o.GetActor(), o.GetOrigin())
 }
 
-// modeText is the mode of a Policy, or else whether the hooks of an object decide; "-" for an object without hooks, or that is not valid.
+// modeText is the mode of a Policy, the validationActions of a ValidatingAdmissionPolicy or its binding, or else whether the hooks of an object decide;
+// "-" for an object without hooks, or that is not valid.
 func modeText(o *configv1.ConfigObject) string {
 	switch kind, c := o.GetKey().GetKind(), condition(o, "Deciding"); {
 	case kind == kinds.PolicyKind && condition(o, "Accepted").GetStatus() == "True":
 		return policyModeOf(o).String()
 	case c.GetType() != "":
 		return c.GetReason()
-	case condition(o, "Accepted").GetStatus() == "True" && (kind == kinds.HookRouteKind || strings.HasSuffix(kind, "WebhookConfiguration")):
+	case condition(o, "Accepted").GetStatus() == "True" && hasHooks(kind):
 		return "Deciding"
 	}
 	return "-"
+}
+
+// hasHooks reports whether objects of a kind have hooks that decide unless they are in shadow.
+func hasHooks(kind string) bool {
+	return kind == kinds.HookRouteKind || strings.HasSuffix(kind, "WebhookConfiguration") || strings.HasPrefix(kind, policy.MutatingKind)
 }
 
 // conditionText is a condition in a cell: its status, and if that is not True, the reason.
