@@ -26,15 +26,15 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 	Reinvocation() admissionregistrationv1.ReinvocationPolicyType
 	// Constraints are spec.matchConstraints with their defaults. The caller must not change them.
 	Constraints() *admissionregistrationv1.MatchResources
-	// BindingNamespaces are the namespaceSelector that all bindings have; nil if they differ, or have none. The caller must not change it.
+	// BindingNamespaces selects each namespace that a binding selects, and maybe more; nil selects all. The caller must not change it.
 	BindingNamespaces() *metav1.LabelSelector
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
 	// Asks are the things that the policy asks the cluster of a request, beside the labels of namespaces.
 	Asks() []Question
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
-	// [Decision.Unmatched]. The error is the failure of a policy whose failurePolicy is Ignore, beside a response
-	// with the warnings and audit annotations of that which did not fail. ctx bounds look-ups and the evaluation.
+	// [Decision.Unmatched]. The error is the failure of a policy, beside its response: under Ignore
+	// it has the warnings and audit annotations of the rest, under Fail it refuses the request. ctx bounds look-ups and the evaluation.
 	Judge(ctx context.Context, a *Attributes, as *conversion.ResourceKind, unmatched error) (Judgement, error)
 }
 

@@ -12,7 +12,6 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -73,18 +72,6 @@ const (
 // skip is why the policy does not apply to the request: a Skip constant of package match; empty if it applies.
 func (r reach) skip() string {
 	return [...]string{match.SkipBindings, match.SkipParams, match.SkipConditions, ""}[r]
-}
-
-// sharedNamespaces are the namespaceSelector that all bindings have; nil if they differ, or have none.
-func sharedNamespaces(bindings []*match.Criteria) (shared *metav1.LabelSelector) {
-	for i, b := range bindings {
-		s := b.NamespaceSelector()
-		if s == nil || i > 0 && metav1.FormatLabelSelector(s) != metav1.FormatLabelSelector(shared) {
-			return nil
-		}
-		shared = s
-	}
-	return shared
 }
 
 // variable is a variable of a policy.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -331,4 +332,50 @@ func createAndDelete(ctx context.Context, client kubernetes.Interface, p *corev1
 		return fmt.Errorf("before the deletion: %w", err)
 	}
 	return pods.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+// TestEntriesBringNoRequestThatIsOutsideOfEachBinding has a policy with two bindings, which select namespaces by two values of a label. Without a
+// dispatcher a request in these namespaces is refused, and a request in another namespace is not.
+func TestEntriesBringNoRequestThatIsOutsideOfEachBinding(t *testing.T) {
+	const policy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-bound}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}
+  validations:
+  - {expression: "object.metadata.?name.orValue('') != 'refused'", message: "another name"}
+`
+	one, two := bindingOf("e2e-bound", "mesh-one", admissionregistrationv1.Deny), bindingOf("e2e-bound", "mesh-two", admissionregistrationv1.Deny)
+	two.Name += "-too"
+	r := newRoadWith(t, mesh.Options{Documents: []string{policy, mesh.Document(t, one), mesh.Document(t, two)}})
+	bound := []string{cluster.Namespace(t, map[string]string{judgedBy: "mesh-one"}), cluster.Namespace(t, map[string]string{judgedBy: "mesh-two"})}
+	outside := []string{cluster.Namespace(t, map[string]string{judgedBy: "mesh-three"}), cluster.Namespace(t, nil)}
+	r.applyEntries(t)
+	create := func(namespace, name string) error {
+		_, err := cluster.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	for _, namespace := range bound {
+		eventually(t, "the mesh judges", func() error {
+			if err := create(namespace, "refused"); err == nil || !strings.Contains(err.Error(), "another name") {
+				return notDeniedError{err}
+			}
+			return create(namespace, "named")
+		})
+	}
+
+	r.dispatcher.Stop(t)
+
+	for _, namespace := range bound {
+		wantError(t, create(namespace, "named"), http.StatusInternalServerError, "failed calling webhook")
+	}
+	for _, namespace := range outside {
+		if err := create(namespace, "refused"); err != nil {
+			t.Errorf("the mesh is asked about a namespace that no binding selects: %v", err)
+		}
+	}
 }

@@ -18,15 +18,18 @@ func TestEntriesHaveTheNamespacesThatAllBindingsOfAPolicySelect(t *testing.T) {
 		bindings []string
 		want     string
 	}{
-		"no selector":                    {"", []string{""}, ""},
-		"one binding":                    {"", []string{"env=prod"}, "env=prod"},
-		"bindings that have one":         {"", []string{"env=prod", "env=prod"}, "env=prod"},
-		"bindings that differ":           {"", []string{"env=prod", "env=dev"}, ""},
-		"a binding without":              {"", []string{"env=prod", ""}, ""},
-		"the selector of a policy":       {"team", []string{""}, "team"},
-		"both":                           {"team", []string{"env=prod"}, "env in (prod),team"},
-		"both, about the same label":     {"env=dev", []string{"env=prod"}, "env=dev,env in (prod)"},
-		"a policy, bindings that differ": {"team", []string{"env=prod", "env=dev"}, "team"},
+		"no selector":                        {"", []string{""}, ""},
+		"one binding":                        {"", []string{"env=prod"}, "env=prod"},
+		"bindings that have one":             {"", []string{"env=prod", "env=prod"}, "env=prod"},
+		"bindings that differ":               {"", []string{"env=prod", "env=dev"}, "env in (dev,prod)"},
+		"bindings about other labels":        {"", []string{"env=prod", "team"}, ""},
+		"a label that each binding asks for": {"", []string{"env=prod,team", "team=a"}, "team"},
+		"a namespace that each leaves out":   {"", []string{"env notin (dev),team", "env notin (dev,test)"}, "env notin (dev)"},
+		"a binding without":                  {"", []string{"env=prod", ""}, ""},
+		"the selector of a policy":           {"team", []string{""}, "team"},
+		"both":                               {"team", []string{"env=prod"}, "env in (prod),team"},
+		"both, about the same label":         {"env=dev", []string{"env=prod"}, "env=dev,env in (prod)"},
+		"a policy, bindings that differ":     {"team", []string{"env=prod", "env=dev"}, "env in (dev,prod),team"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resources := func(namespaces string) *admissionregistrationv1.MatchResources {
