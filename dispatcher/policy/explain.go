@@ -169,7 +169,8 @@ func (e *Explainer) Explain(o Observation, keys *int64) []*admissionv1.Expressio
 	if details == nil || details.State() == nil {
 		return nil
 	}
-	w := &partWriter{keys: keys, state: details.State(), info: x.ast.SourceInfo(), seen: map[string]bool{}, short: strings.HasPrefix(o.Policy.ID(), ShortKind+"/")}
+	w := &partWriter{keys: keys, state: details.State(), info: x.ast.SourceInfo(), seen: map[string]bool{}}
+	w.own, w.short = ownVariables(o.Policy)
 	w.write(x.ast.Expr(), 0)
 	return w.parts
 }
@@ -202,7 +203,8 @@ type partWriter struct {
 	info  *ast.SourceInfo
 	seen  map[string]bool // by text: a variable that is named twice has one value
 	keys  *int64          // of maps, that may still be read
-	short bool            // the expression is of a Policy, which names variables without "variables."
+	short bool            // the expression is of a Policy, which names variables without "variables." unless they are its own
+	own   []string
 	parts []*admissionv1.ExpressionPart
 }
 
@@ -217,7 +219,7 @@ func (w *partWriter) write(e ast.Expr, depth uint32) {
 	if !isConstant(written) && evaluated && len(w.parts) < MaxParts {
 		text, err := celgo.ExprToString(e, w.info)
 		if text = strings.Join(strings.Fields(text), " "); w.short {
-			text = strings.ReplaceAll(text, cel.VariableVarName+".", "")
+			text = shortened(text, w.own)
 		}
 		if err == nil && !w.seen[text] {
 			w.seen[text] = true

@@ -93,6 +93,7 @@ type Mutating struct {
 	bindings   []mutatingBinding
 	namespaces *metav1.LabelSelector // BindingNamespaces
 	short      bool                  // BindShort
+	own        []string              // BindShort
 }
 
 var _ match.Policy = (*Mutating)(nil)

@@ -70,6 +70,7 @@ type Validating struct {
 	bindings   []binding
 	namespaces *metav1.LabelSelector // BindingNamespaces
 	short      bool                  // BindShort
+	own        []string              // BindShort
 }
 
 var _ match.Policy = (*Validating)(nil)

@@ -16,7 +16,7 @@ func (o *Object) Enforced() Object {
 		v := &changed.variants[i]
 		v.Mode = kinds.ModeEnforce
 		if p, ok := v.policy.(*policy.Validating); ok {
-			v.policy = p.BindShort(bindingOf(o.Name, v.Mode))
+			v.policy = p.BindShort(bindingOf(o.Name, v.Mode), o.Short.Spec.VariableNames())
 		}
 	}
 	return changed

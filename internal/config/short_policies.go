@@ -26,6 +26,9 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(expression)
 		}
 	}
+	for i := range s.Variables {
+		add(s.Variables[i].Expression)
+	}
 	for i := range s.Validations {
 		add(s.Validations[i].Expression)
 		if v := &s.Validations[i]; s.PodControllers && v.Field != "" {
@@ -78,27 +81,27 @@ func (d *document) compileShort(o *Object) bool {
 	}
 	o.Expandable = p
 	for _, v := range variants {
-		o.variants = append(o.variants, shortVariant{v, d.bindShort(&expanded, &v, v.Parameters != variants[0].Parameters)})
+		o.variants = append(o.variants, shortVariant{v, d.bindShort(&expanded, &v, o.Short.Spec.VariableNames(), v.Parameters != variants[0].Parameters)})
 	}
 	return true
 }
 
 // bindShort puts a variant of a Policy into force, whose expansion is compiled. In shadow it denies and changes too: HookRoutes and the mode shadow have
-// one report.
-func (d *document) bindShort(expanded *Object, v *policies.Variant, ownParameters bool) match.Policy {
+// one report. own are the variables of the Policy.
+func (d *document) bindShort(expanded *Object, v *policies.Variant, own []string, ownParameters bool) match.Policy {
 	if definition := expanded.MutatingDefinition; definition != nil {
 		if ownParameters {
 			definition = d.policies.WithMutatingVariable(definition, policies.ParametersVariable, v.Parameters)
 		}
 		b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}
 		b.Name, b.Spec.PolicyName = expanded.MutatingPolicy.Name, expanded.MutatingPolicy.Name
-		return definition.BindShort(b)
+		return definition.BindShort(b, own)
 	}
 	definition := expanded.Definition
 	if ownParameters {
 		definition = d.policies.WithVariable(definition, policies.ParametersVariable, v.Parameters)
 	}
-	return definition.BindShort(bindingOf(expanded.Policy.Name, v.Mode))
+	return definition.BindShort(bindingOf(expanded.Policy.Name, v.Mode), own)
 }
 
 // bindingOf puts a Policy with validations into force.

@@ -60,6 +60,9 @@ type PolicySpec struct {
 	Exclude *PolicyExclusion `json:"exclude,omitempty"`
 	// Parameters are values for the expressions, at most 64.
 	Parameters []Parameter `json:"parameters,omitempty"`
+	// Variables are values that other expressions name as variables.NAME, at most 64. Each may name the variables before it. It is evaluated for a
+	// request once at most, when an expression names it.
+	Variables []PolicyVariable `json:"variables,omitempty"`
 	// Mode is the consequence of a failed validation, or of a mutation. Empty means shadow.
 	Mode PolicyMode `json:"mode,omitempty"`
 	// ModeByCluster is Mode for some clusters, by their names.
@@ -164,6 +167,7 @@ func (p *Policy) Validate() field.ErrorList {
 		errs = append(errs, s.Exclude.validate(spec.Child("exclude"))...)
 	}
 	errs = append(errs, s.validateParameters(spec.Child("parameters"))...)
+	errs = append(errs, s.validateVariables(spec.Child("variables"))...)
 	errs = append(errs, s.validateModes(spec)...)
 	if s.Mutates() {
 		errs = append(errs, s.validateMutations(spec)...)

@@ -56,16 +56,22 @@ func (s *PolicySpec) validateParameters(path *field.Path) field.ErrorList {
 	return errs
 }
 
-func (s *PolicySpec) validateParameter(p *Parameter, path *field.Path) (errs field.ErrorList) {
-	escaped, ok := apiservercel.Escape(p.Name)
+// validateNameInExpressions checks the name of a parameter or a variable.
+func validateNameInExpressions(name string, path *field.Path, meaning string) field.ErrorList {
+	escaped, ok := apiservercel.Escape(name)
 	switch {
-	case p.Name == "":
-		errs = append(errs, field.Required(path.Child("name"), "the parameter in expressions: parameters.NAME"))
-	case len(p.Name) > MaxParameterName:
-		errs = append(errs, field.TooLongMaxLength(path.Child("name"), p.Name, MaxParameterName))
-	case !ok || escaped != p.Name:
-		errs = append(errs, field.Invalid(path.Child("name"), p.Name, "must be letters, digits and _, and no word of CEL such as in"))
+	case name == "":
+		return field.ErrorList{field.Required(path, meaning)}
+	case len(name) > MaxParameterName:
+		return field.ErrorList{field.TooLongMaxLength(path, name, MaxParameterName)}
+	case !ok || escaped != name:
+		return field.ErrorList{field.Invalid(path, name, "must be letters, digits and _, and no word of CEL such as in")}
 	}
+	return nil
+}
+
+func (s *PolicySpec) validateParameter(p *Parameter, path *field.Path) field.ErrorList {
+	errs := validateNameInExpressions(p.Name, path.Child("name"), "the parameter in expressions: parameters.NAME")
 	clusters := slices.Sorted(maps.Keys(p.ByCluster))
 	errs = append(errs, s.validateClusters(clusters, path.Child("byCluster"))...)
 	return append(errs, s.validateValues(p, clusters, path)...)

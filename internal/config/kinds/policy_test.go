@@ -66,6 +66,15 @@ func TestValidateAPolicy(t *testing.T) {
 		}), []string{"spec.operations[0]: FieldValueNotSupported", "spec.operations[2]: FieldValueDuplicate"}},
 		{"Too many operations.", policy(func(s *PolicySpec) { s.Operations = make([]admissionregistrationv1.OperationType, 5) }), []string{"spec.operations: FieldValueTooMany"}},
 
+		{"Variables have names and expressions.", policy(func(s *PolicySpec) {
+			s.Variables = []PolicyVariable{{"a", "1"}, {"a", " "}, {"", "1"}, {"in", "1"}, {"b-c", "1"}, {strings.Repeat("d", MaxParameterName+1), long}}
+		}), []string{
+			"spec.variables[1].expression: FieldValueRequired", "spec.variables[1].name: FieldValueDuplicate", "spec.variables[2].name: FieldValueRequired",
+			"spec.variables[3].name: FieldValueInvalid", "spec.variables[4].name: FieldValueInvalid", "spec.variables[5].name: FieldValueTooLong",
+			"spec.variables[5].expression: FieldValueTooLong",
+		}},
+		{"Too many variables.", policy(func(s *PolicySpec) { s.Variables = make([]PolicyVariable, MaxPolicyVariables+1) }), []string{"spec.variables: FieldValueTooMany"}},
+
 		{"Clusters are names.", policy(func(s *PolicySpec) { s.Clusters = append(s.Clusters, "A b", "dev"); s.Parameters = nil }), []string{
 			"spec.clusters[3]: FieldValueDuplicate", "spec.clusters[2]: FieldValueInvalid",
 		}},

@@ -244,7 +244,7 @@ func (p *Policy) variables(cluster string) (all []admissionregistrationv1.Variab
 	if p.podPaths {
 		all = append(all, variable(namePodPath, &p.document.Spec, p.resources))
 	}
-	return all
+	return append(all, p.own...)
 }
 
 // parameters is the variable of that name: a map, whose values may have different types.

@@ -224,6 +224,20 @@ resources: [pods]
 mode: enforce
 validations: [{expression: object.spec.nodeName == 'a', message: not there}]
 `
+		variables = `
+resources: [pods]
+podControllers: true
+mode: enforce
+parameters: [{name: tags, default: [latest]}]
+variables:
+- {name: tags, expression: "images.map(image, image.tag)"}
+- {name: bad, expression: "variables.tags.filter(tag, tag in parameters.tags)"}
+validations:
+- expression: variables.bad == []
+  message: bad tags
+  messageExpression: "'not ' + variables.bad.join(', ')"
+  field: spec.containers
+`
 		denied = "denied: spec.containers: give each image a tag"
 	)
 	latest := image("nginx")
@@ -279,6 +293,10 @@ validations: [{expression: object.spec.nodeName == 'a', message: not there}]
 		{"The registry has a port.", registries, "b", request{
 			object: object("Pod", "default", "", image("b.example.com:5000/x")),
 		}, "denied: image: registries are b.example.com, docker.io"},
+
+		{"Variables of a Pod.", variables, "", request{object: pod}, "denied: spec.containers: not latest"},
+		{"Variables of a Pod template.", variables, "", request{object: deployment("", 2)}, "denied: spec.template.spec.containers: not latest"},
+		{"Variables that make it hold.", variables, "", request{object: object("CronJob", "default", "", image("nginx:1"))}, "allowed"},
 
 		{"A validation with a reason.", replicas, "", request{object: deployment("team: a", 4)}, "denied: too many replicas"},
 		{"The second validation.", replicas, "", request{object: deployment("", 2)}, "denied: no team"},

@@ -69,7 +69,8 @@ func imageType() *apiservercel.DeclType {
 // expression is an expression of a Policy that holds in the environment.
 type expression struct {
 	text string
-	uses []use // sorted by their places
+	uses []use     // sorted by their places
+	of   *cel.Type // of its value
 }
 
 // use is a name of the library, or nameCurrent, in an expression.
@@ -78,16 +79,19 @@ type use struct {
 	at   int // in characters of the text
 }
 
-// parse checks an expression, whose value may be of any type if result is nil. parameters are the names that there are.
-func (s *scope) parse(text string, result *cel.Type, parameters []string) (e expression, problems []string) {
+// parse checks an expression, whose value may be of any type if result is nil. parameters and variables are the names that there are.
+func (s *scope) parse(text string, result *cel.Type, parameters, variables []string) (e expression, problems []string) {
 	text = strings.TrimSpace(text) // as Kubernetes' validation does
 	parsed, issues := s.env.Parse(text)
 	if issues.Err() != nil {
 		return e, s.problems(issues, text)
 	}
-	f := finder{tree: parsed.NativeRep(), scope: s, parameters: parameters}
+	f := finder{tree: parsed.NativeRep(), scope: s, parameters: parameters, variables: variables}
 	f.visit(f.tree.Expr(), nil)
 	slices.SortFunc(f.uses, func(a, b use) int { return a.at - b.at })
+	if len(f.unknown) > 0 {
+		return e, f.unknown
+	}
 	checked, issues := s.env.Check(parsed)
 	if issues.Err() != nil {
 		return e, s.problems(issues, text)
@@ -102,7 +106,7 @@ func (s *scope) parse(text string, result *cel.Type, parameters []string) (e exp
 	default:
 		f.problems = append(f.problems, fmt.Sprintf("must be of type %s, and is of type %s", result, got))
 	}
-	return expression{text, slices.Compact(f.uses)}, f.problems
+	return expression{text, slices.Compact(f.uses), checked.OutputType()}, f.problems
 }
 
 // variableOf is a name of the library in an expansion.
@@ -128,8 +132,10 @@ type finder struct {
 	tree       *ast.AST
 	scope      *scope
 	parameters []string
+	variables  []string
 	uses       []use
 	problems   []string
+	unknown    []string // variables that there are not
 }
 
 // visit looks at an expression and at all in it. bound are the names that comprehensions around it have made.
@@ -160,6 +166,9 @@ func (f *finder) visit(e ast.Expr, bound []string) {
 		f.all([]ast.Expr{c.IterRange(), c.AccuInit()}, bound)
 		inner := append(slices.Clone(bound), c.AccuVar(), c.IterVar(), c.IterVar2())
 		for _, name := range []string{c.IterVar(), c.IterVar2()} {
+			if name == admissioncel.VariableVarName && len(f.variables) > 0 { // CEL would take a field of it for a variable of the policy
+				f.unknown = append(f.unknown, "variables are those of spec.variables: take another name for the variable")
+			}
 			if slices.Contains(f.scope.own, name) {
 				f.problems = append(f.problems, fmt.Sprintf("%s has a meaning in mutations: take another name for the variable", name))
 			}
@@ -189,9 +198,17 @@ func (f *finder) ident(e ast.Expr, bound []string) {
 
 func (f *finder) selection(e ast.Expr, bound []string) {
 	s := e.AsSelect()
-	if of := s.Operand(); of.Kind() == ast.IdentKind && of.AsIdent() == nameParameters && !slices.Contains(bound, nameParameters) &&
-		!slices.Contains(f.parameters, s.FieldName()) {
-		f.problems = append(f.problems, fmt.Sprintf("there is no parameter %q in spec.parameters%s", s.FieldName(), suggest.DidYouMean(s.FieldName(), f.parameters)))
+	name, of := s.FieldName(), ""
+	if s.Operand().Kind() == ast.IdentKind && !slices.Contains(bound, s.Operand().AsIdent()) {
+		of = s.Operand().AsIdent()
+	}
+	switch {
+	case of == nameParameters && !slices.Contains(f.parameters, name):
+		f.problems = append(f.problems, fmt.Sprintf("there is no parameter %q in spec.parameters%s", name, suggest.DidYouMean(name, f.parameters)))
+	case of == admissioncel.VariableVarName && slices.Contains(libraryNames(), name):
+		f.unknown = append(f.unknown, fmt.Sprintf("write %s without variables. before it", name))
+	case of == admissioncel.VariableVarName && !slices.Contains(f.variables, name):
+		f.unknown = append(f.unknown, fmt.Sprintf("there is no variable %q in spec.variables before it%s", name, suggest.DidYouMean(name, f.variables)))
 	}
 	f.visit(s.Operand(), bound)
 }

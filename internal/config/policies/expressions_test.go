@@ -96,7 +96,7 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 		{"pods", "object.kind = 'Pod'", "", ": CEL has == for equality"},
 		{"pods", "not(labels == {})", "", `there is no "not"; ` + names + ": CEL has ! for not"},
 		{"pods", "true &&\n imags == []", "", expression + `line 2, column 2: there is no "imags"; ` + names + `; did you mean "images"?`},
-		{"pods", "variables.images == []", "", expression + `line 1, column 1: there is no "variables"; ` + names},
+		{"pods", "variables.images == []", "", expression + "write images without variables. before it"},
 		{"pods", "authorizer.requestResource.check('x').allowed()", "", expression + `line 1, column 1: there is no "authorizer"; ` + names},
 		{"pods", "namespaceObject.metadata.name == ''", "", expression + `line 1, column 1: there is no "namespaceObject"; ` + names},
 		{"pods", "images.all(i, i.tags != '')", "", expression + "line 1, column 16: undefined field 'tags'"},
@@ -122,6 +122,61 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 		}
 		if len(errs) > 5 {
 			t.Errorf("%s: %d errors", tc.expression, len(errs))
+		}
+	}
+}
+
+// TestVariablesOfAPolicy are typed, and named after they are declared.
+func TestVariablesOfAPolicy(t *testing.T) {
+	c, err := policies.NewCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		variables  []kinds.PolicyVariable
+		expression string
+		want       string // the expansion, or the error
+	}{
+		{
+			[]kinds.PolicyVariable{{Name: "tags", Expression: "images.map(i, i.tag)"}, {Name: "isOld", Expression: " 'old' in variables.tags "}}, "!variables.isOld",
+			"pod; allContainers; images; tags=variables.images.map(i, i.tag); isOld='old' in variables.tags; !variables.isOld",
+		},
+		{[]kinds.PolicyVariable{{Name: "unused", Expression: "labels.a"}}, "true", "labels; unused=variables.labels.a; true"},
+		{[]kinds.PolicyVariable{{Name: "a", Expression: "1"}}, "[{'a': true}].all(variables, variables.a)",
+			"spec.validations[0].expression: Invalid value: variables are those of spec.variables: take another name for the variable"},
+		{[]kinds.PolicyVariable{{Name: "a", Expression: "variables.b"}, {Name: "b", Expression: "1"}}, "true",
+			`spec.variables[0].expression: Invalid value: there is no variable "b" in spec.variables before it`},
+		{[]kinds.PolicyVariable{{Name: "team", Expression: "1"}}, "variables.tema == 1",
+			`spec.validations[0].expression: Invalid value: there is no variable "tema" in spec.variables before it; did you mean "team"?`},
+		{[]kinds.PolicyVariable{{Name: "images", Expression: "1"}}, "true", `spec.variables[0].name: Invalid value: "images": is a name of the library: take another one`},
+		{[]kinds.PolicyVariable{{Name: "podPath", Expression: "1"}}, "true", `spec.variables[0].name: Invalid value: "podPath": is a name of the library: take another one`},
+		{[]kinds.PolicyVariable{{Name: "n", Expression: "labels.size()"}}, "variables.n", `spec.validations[0].expression: Invalid value: must be of type bool, and is of type int`},
+		{[]kinds.PolicyVariable{{Name: "n", Expression: "object.?n"}}, "true", `spec.variables[0].expression: Invalid value: must be a value, and is of type optional_type(dyn): end it with orValue(...)`},
+		{[]kinds.PolicyVariable{{Name: "n", Expression: "current"}}, "true", `spec.variables[0].expression: Invalid value: line 1, column 1: there is no "current"`},
+	} {
+		document := onPods("pods", tc.expression, "")
+		document.Spec.Variables = tc.variables
+		p, errs := c.Compile(document)
+		if len(errs) > 0 {
+			if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), tc.want) {
+				t.Errorf("%v: %v, want %s", tc.variables, errs, tc.want)
+			}
+			continue
+		}
+		e := p.Expand("")
+		checkAccepted(t, e)
+		var got []string
+		for _, v := range e.Policy.Spec.Variables {
+			one := v.Name
+			for _, own := range tc.variables {
+				if own.Name == v.Name {
+					one += "=" + v.Expression
+				}
+			}
+			got = append(got, one)
+		}
+		if diff := cmp.Diff(tc.want, strings.Join(append(got, e.Policy.Spec.Validations[0].Expression), "; ")); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tc.variables, diff)
 		}
 	}
 }

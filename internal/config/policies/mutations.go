@@ -38,8 +38,8 @@ func mutationNames(lists int) []string {
 }
 
 // compileMutations expands each mutation into an expression for a JSON patch.
-func (p *Policy) compileMutations(c *Compiler) field.ErrorList {
-	path, x := field.NewPath("spec", "mutations"), p.expressions()
+func (p *Policy) compileMutations(c *Compiler, x *expressions) {
+	path := field.NewPath("spec", "mutations")
 	for i := range p.document.Spec.Mutations {
 		m, at := &p.document.Spec.Mutations[i], path.Index(i)
 		steps, _ := kinds.ParsePolicyField(m.Field) // Validate has checked it
@@ -71,8 +71,6 @@ func (p *Policy) compileMutations(c *Compiler) field.ErrorList {
 		}
 		p.mutations = append(p.mutations, admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &patch})
 	}
-	p.names = namesFor(x.used, &p.document.Spec)
-	return x.errs
 }
 
 // fieldsOf are the fields that a mutation sets, as steps. ofPod: they are fields of the Pod, and else of the object.

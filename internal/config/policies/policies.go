@@ -46,6 +46,7 @@ type Policy struct {
 	document    *kinds.Policy
 	resources   []kinds.PolicyResource // with the controllers
 	names       []string               // of the library that are used, in its order
+	own         []admissionregistrationv1.Variable
 	validations []admissionregistrationv1.Validation
 	mutations   []admissionregistrationv1.Mutation
 	podPaths    bool // mutations have the variable namePodPath
@@ -60,13 +61,15 @@ func (c *Compiler) Compile(document *kinds.Policy) (*Policy, field.ErrorList) {
 	}
 	p := &Policy{document: document, resources: resourcesOf(&document.Spec)}
 	p.conditions = matchConditions(&document.Spec)
+	x := p.expressions()
+	p.compileVariables(c, x)
 	if document.Spec.Mutates() {
-		errs = append(errs, p.compileMutations(c)...)
+		p.compileMutations(c, x)
 	} else {
-		errs = append(errs, p.compileValidations(c)...)
+		p.compileValidations(c, x)
 	}
-	errs = append(errs, p.checkSizes()...)
-	return p, errs
+	p.names = namesFor(x.used, &document.Spec)
+	return p, append(x.errs, p.checkSizes()...)
 }
 
 // Document is the document that was compiled. The caller must not change it.
@@ -86,8 +89,22 @@ func resourcesOf(s *kinds.PolicySpec) (all []kinds.PolicyResource) {
 	return all
 }
 
-func (p *Policy) compileValidations(c *Compiler) field.ErrorList {
-	s, path, x := &p.document.Spec, field.NewPath("spec", "validations"), p.expressions()
+func (p *Policy) compileVariables(c *Compiler, x *expressions) {
+	path := field.NewPath("spec", "variables")
+	for i, v := range p.document.Spec.Variables {
+		at := path.Index(i)
+		if slices.Contains(append(libraryNames(), namePodPath), v.Name) {
+			x.errs = append(x.errs, field.Invalid(at.Child("name"), v.Name, "is a name of the library: take another one"))
+			continue
+		}
+		e := x.parse(c.validations, v.Expression, nil, at.Child("expression"))
+		p.own = append(p.own, admissionregistrationv1.Variable{Name: v.Name, Expression: e.qualified(nil)})
+		x.declare(v.Name, e.of)
+	}
+}
+
+func (p *Policy) compileValidations(c *Compiler, x *expressions) {
+	s, path := &p.document.Spec, field.NewPath("spec", "validations")
 	parse := func(text string, result *cel.Type, at *field.Path) string {
 		e := x.parse(c.validations, text, result, at)
 		return e.qualified(nil)
@@ -103,28 +120,54 @@ func (p *Policy) compileValidations(c *Compiler) field.ErrorList {
 		}
 		p.validations = append(p.validations, p.about(v.Field, out))
 	}
-	p.names = namesFor(x.used, s)
-	return x.errs
 }
 
 // expressions collects the names and the errors of the expressions of a Policy.
 type expressions struct {
 	policy     *Policy
 	parameters []string
+	variables  []string // that are declared so far
+	types      []cel.EnvOption
+	scopes     map[*scope]*scope // with these variables
 	used       map[string]bool
 	errs       field.ErrorList
 }
 
 func (p *Policy) expressions() *expressions {
-	x := &expressions{policy: p, used: map[string]bool{}}
+	x := &expressions{policy: p, scopes: map[*scope]*scope{}, used: map[string]bool{}}
 	for i := range p.document.Spec.Parameters {
 		x.parameters = append(x.parameters, p.document.Spec.Parameters[i].Name)
 	}
 	return x
 }
 
+// declare lets the expressions that follow name a variable. of is its type; nil for a variable that is refused.
+func (x *expressions) declare(name string, of *cel.Type) {
+	if of == nil {
+		of = cel.DynType
+	}
+	x.variables = append(x.variables, name)
+	x.types = append(x.types, cel.Variable(variableOf(name), of))
+	clear(x.scopes)
+}
+
+// declared is a scope with the variables so far.
+func (x *expressions) declared(s *scope) *scope {
+	if len(x.types) == 0 {
+		return s
+	}
+	if x.scopes[s] == nil {
+		env, err := s.env.Extend(x.types...)
+		if err != nil { // their names and types are valid
+			return s
+		}
+		x.scopes[s] = &scope{env, s.names, s.own}
+	}
+	return x.scopes[s]
+}
+
 func (x *expressions) parse(s *scope, text string, result *cel.Type, at *field.Path) expression {
-	e, problems := s.parse(text, result, x.parameters)
+	e, problems := x.declared(s).parse(text, result, x.parameters, x.variables)
 	for _, u := range e.uses {
 		if !x.used[u.name] {
 			x.checkPod(u.name, at)

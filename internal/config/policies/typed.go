@@ -14,6 +14,10 @@ import (
 // Typed is the policy as its types are checked: the expressions of the document, in which the library has its names.
 func (p *Policy) Typed() *typecheck.Policy {
 	out := &typecheck.Policy{Constraints: p.constraints(), Names: typesOfNames}
+	for i, v := range p.document.Spec.Variables {
+		field := fmt.Sprintf("spec.variables[%d].expression", i)
+		out.Expressions = append(out.Expressions, typecheck.Expression{Field: field, Text: strings.TrimSpace(v.Expression), Variable: v.Name})
+	}
 	for i := range p.document.Spec.Mutations {
 		out.Expressions = append(out.Expressions, p.typedMutation(i)...)
 	}

@@ -78,6 +78,33 @@ func TestAPolicyFollowsItsModeInACluster(t *testing.T) {
 	explain(0, `validate: allowed\n`)
 }
 
+// TestAPolicyHasVariables of the Pod template in a Deployment.
+func TestAPolicyHasVariables(t *testing.T) {
+	r := newRotated(t)
+	const text = `apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: no-latest}
+spec:
+  resources: [pods]
+  podControllers: true
+  exclude: {namespaces: [kube-system]}
+  mode: enforce
+  variables:
+  - {name: untagged, expression: "images.filter(i, i.tag == 'latest').map(i, i.text)"}
+  validations:
+  - expression: variables.untagged == []
+    message: untagged
+    messageExpression: "'give a tag to ' + variables.untagged.join(', ')"
+`
+	if got := r.run(configcli.NewApply(), text, "-f", "-", "--wait"); got.Code != 0 {
+		t.Fatal(got.Notes)
+	}
+	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment", `"apiVersion":"v1"`, `"apiVersion":"apps/v1"`,
+		`{"n":1.0}`, `{"template":{"spec":{"containers":[{"name":"a","image":"web"}]}}}`).Replace(clitest.Review)
+	r.prints(cli.ExitDenied, reviewcli.NewCommand(), request, []string{"-f", "-", "--stage", "validate", "--explain"},
+		`Policy 'no-latest' denied request: give a tag to web`, `\n +variables.untagged == \[\] = false\n +variables.untagged = \["web"\]\n`)
+}
+
 // TestGetShowsTheActionsOfPoliciesOfKubernetes has two bindings of a policy, and then puts the policy in shadow.
 func TestGetShowsTheActionsOfPoliciesOfKubernetes(t *testing.T) {
 	const policies = `apiVersion: admissionregistration.k8s.io/v1
