@@ -84,14 +84,7 @@ func (b *Bypass) validate(path *field.Path) field.ErrorList {
 
 // validateBypassNames checks a list of names, each of which check returns the problems of.
 func validateBypassNames(names []string, path *field.Path, check func(string) []string) field.ErrorList {
-	if len(names) > MaxBypassNames {
-		return field.ErrorList{field.TooMany(path, len(names), MaxBypassNames)}
-	}
-	errs := validateList(names, path)
-	for i, name := range names {
-		errs = append(errs, invalid(path.Index(i), name, check(name))...)
-	}
-	return errs
+	return validateEach(names, MaxBypassNames, path, check)
 }
 
 func checkUser(name string) []string {

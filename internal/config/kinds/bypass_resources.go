@@ -37,17 +37,10 @@ func (r *BypassResources) validate(path *field.Path) field.ErrorList {
 }
 
 func validateFailOpenNames(names []string, path *field.Path, check func(string) []string) field.ErrorList {
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return field.ErrorList{field.Required(path, `name at least one; the core group is ""`)}
-	case len(names) > MaxFailOpenNames:
-		return field.ErrorList{field.TooMany(path, len(names), MaxFailOpenNames)}
 	}
-	errs := validateList(names, path)
-	for i, name := range names {
-		errs = append(errs, invalid(path.Index(i), name, check(name))...)
-	}
-	return errs
+	return validateEach(names, MaxFailOpenNames, path, check)
 }
 
 func checkAPIGroup(name string) []string {

@@ -111,6 +111,18 @@ func validateList(list []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// validateEach is validateList of at most so many names, each of which check returns the problems of.
+func validateEach(names []string, most int, path *field.Path, check func(string) []string) field.ErrorList {
+	if len(names) > most {
+		return field.ErrorList{field.TooMany(path, len(names), most)}
+	}
+	errs := validateList(names, path)
+	for i, name := range names {
+		errs = append(errs, invalid(path.Index(i), name, check(name))...)
+	}
+	return errs
+}
+
 // invalid makes one error per message.
 func invalid(path *field.Path, value string, messages []string) field.ErrorList {
 	var errs field.ErrorList

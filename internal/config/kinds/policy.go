@@ -237,14 +237,7 @@ func (e *PolicyExclusion) validate(path *field.Path) field.ErrorList {
 }
 
 func (*PolicyExclusion) validateList(names []string, path *field.Path, check func(string) []string) field.ErrorList {
-	if len(names) > MaxPolicyExclusions {
-		return field.ErrorList{field.TooMany(path, len(names), MaxPolicyExclusions)}
-	}
-	errs := validateList(names, path)
-	for i, name := range names {
-		errs = append(errs, invalid(path.Index(i), name, check(name))...)
-	}
-	return errs
+	return validateEach(names, MaxPolicyExclusions, path, check)
 }
 
 // CutLabel is a label of PolicyExclusion.Labels. hasValue is false for a key with any value.
