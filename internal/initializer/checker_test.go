@@ -109,7 +109,7 @@ func (w *world) put(before string, next *initializerv1.StagedObject) bool {
 		return false
 	}
 	w.version++
-	w.object = with(next)
+	w.object = staged.Copy(next)
 	w.object.ResourceVersion = fmt.Sprint(w.version)
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
+	"github.com/portcullis-mesh/portcullis/internal/initializer/staged"
 )
 
 // MaxPending bounds the initializers that are pending.
@@ -102,7 +103,7 @@ func Update(o *initializerv1.StagedObject, c UpdateRequest, r Rules) (*initializ
 	case o.GetResult() != nil:
 		return nil, refuse(Conflict, "the object is refused already")
 	}
-	next := with(o)
+	next := staged.Copy(o)
 	if c.Object != nil {
 		if err := checkObject(o.GetObject().GetRaw(), c.Object, r.MaxObjectBytes); err != nil {
 			return nil, err
@@ -213,7 +214,7 @@ func Sync(o *initializerv1.StagedObject, object []byte, names Names, now time.Ti
 	if o.GetResult() != nil {
 		return nil, refuse(Conflict, "the object is refused already")
 	}
-	next := with(o)
+	next := staged.Copy(o)
 	next.Object = &admissionv1.Object{ContentType: o.GetObject().GetContentType(), Raw: object}
 	next = await(next, merge(o.GetPending(), names), now)
 	next.Together = uint32(names.Together)
@@ -300,14 +301,4 @@ func await(o *initializerv1.StagedObject, pending []string, now time.Time) *init
 	}
 	o.Pending = pending
 	return o
-}
-
-// with returns a copy of an object for changes of its fields. It shares the messages below them.
-func with(o *initializerv1.StagedObject) *initializerv1.StagedObject {
-	return &initializerv1.StagedObject{
-		Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: o.GetResourceVersion(), Pending: o.GetPending(), Result: o.GetResult(),
-		Creator: o.GetCreator(), Object: o.GetObject(), RemainingMs: o.GetRemainingMs(), Kind: o.GetKind(), Created: o.GetCreated(),
-		Waiting: o.GetWaiting(), ReviewUid: o.GetReviewUid(), DispatcherId: o.GetDispatcherId(), Expires: o.GetExpires(),
-		Together: o.GetTogether(),
-	}
 }

@@ -114,7 +114,7 @@ func (m *machine) nextCreate(t *turn) action {
 			return action{step: stepRemove, object: m.there}
 		case m.name.generated() && m.named < maxNames-1:
 			m.named++
-			m.base = with(m.base)
+			m.base = staged.Copy(m.base)
 			m.base.Key = renamed(m.base.GetKey(), m.name.next())
 		default:
 			t.err = &existsError{m.there, refused}
@@ -122,7 +122,7 @@ func (m *machine) nextCreate(t *turn) action {
 		}
 	}
 	m.there = nil
-	o := with(m.base)
+	o := staged.Copy(m.base)
 	o.Object, o.Pending, o.Waiting, o.Together = &admissionv1.Object{Raw: t.object}, t.pending, o.Created, uint32(len(t.calls))
 	return action{step: stepCreate, object: o}
 }

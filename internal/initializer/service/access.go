@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/initializer"
+	"github.com/portcullis-mesh/portcullis/internal/initializer/staged"
 	"github.com/portcullis-mesh/portcullis/internal/wire"
 )
 
@@ -132,21 +132,11 @@ func (v *view) show(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 
 // whole is an object with the time that is left for it, and with the names of the pending initializers: all that clients know of them.
 func (v *view) whole(o *initializerv1.StagedObject) *initializerv1.StagedObject {
-	out := shallow(o)
+	out := staged.Copy(o)
 	out.Pending = make([]string, len(o.GetPending()))
 	for i, pending := range o.GetPending() {
 		out.Pending[i] = initializer.NameOf(pending)
 	}
 	out.RemainingMs = wire.Milliseconds(o.GetExpires().AsTime().Sub(v.now()))
-	return out
-}
-
-// shallow is a copy that shares the messages in it.
-func shallow(o *initializerv1.StagedObject) *initializerv1.StagedObject {
-	out := &initializerv1.StagedObject{}
-	o.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		out.ProtoReflect().Set(f, value)
-		return true
-	})
 	return out
 }

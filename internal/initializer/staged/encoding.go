@@ -29,7 +29,7 @@ const (
 func (s *Store) encode(key string, o *initializerv1.StagedObject) ([]byte, error) {
 	id := make([]byte, writeIDBytes)
 	_, _ = rand.Read(id) // never fails
-	stored := shallow(o)
+	stored := Copy(o)
 	stored.ResourceVersion, stored.RemainingMs = "", 0
 	plain, err := proto.MarshalOptions{}.MarshalAppend(id, stored)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Store) decodeBooked(kv *mvccpb.KeyValue) (*initializerv1.StagedObject, 
 	return o, nil
 }
 
-// shallow returns a copy of an object that shares everything below its fields.
-func shallow(o *initializerv1.StagedObject) *initializerv1.StagedObject {
+// Copy returns a copy of an object for changes of its fields. It shares the messages below them.
+func Copy(o *initializerv1.StagedObject) *initializerv1.StagedObject {
 	return &initializerv1.StagedObject{
 		Key: o.GetKey(), Uid: o.GetUid(), ResourceVersion: o.GetResourceVersion(), Pending: o.GetPending(), Result: o.GetResult(),
 		Creator: o.GetCreator(), Object: o.GetObject(), RemainingMs: o.GetRemainingMs(), Kind: o.GetKind(), Created: o.GetCreated(),

@@ -234,7 +234,7 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, 
 
 // at returns an object with a resource version.
 func at(o *initializerv1.StagedObject, revision int64) *initializerv1.StagedObject {
-	o = shallow(o)
+	o = Copy(o)
 	o.ResourceVersion = formatVersion(revision)
 	return o
 }
