@@ -35,7 +35,7 @@ func (d *document) conditions(o *Object) (ok bool) {
 	switch {
 	case o.Short != nil:
 		return !d.late() && d.compileShort(o) && !d.late()
-	case o.isPolicy():
+	case o.IsPolicy():
 		return !d.late() && d.compilePolicy(o) && !d.late()
 	}
 	if cost.Conditions == 0 {

@@ -104,7 +104,7 @@ func (o *Object) Cost() (c Cost) {
 	if o.Short != nil {
 		return shortCost(&o.Short.Spec)
 	}
-	if o.isPolicy() {
+	if o.IsPolicy() {
 		for _, x := range o.expressions() {
 			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.Text)
 		}

@@ -108,9 +108,7 @@ func (f *fileReader) read(data []byte) {
 // report adds a problem of the file; it is an error unless it says otherwise.
 func (f *fileReader) report(p Problem) {
 	p.File = f.file
-	if p.Severity == "" {
-		p.Severity = match.SeverityError
-	}
+	p.Severity = cmp.Or(p.Severity, match.SeverityError)
 	f.problems = append(f.problems, p)
 }
 
@@ -298,7 +296,7 @@ func (d *document) decode(into any) bool {
 			path = fieldErr.FieldPath()
 			message = strings.TrimSuffix(message, " "+strconv.Quote(path))
 			if strings.HasPrefix(message, "unknown field") {
-				message += suggestField(reflect.TypeOf(into), path)
+				message += SuggestField(reflect.TypeOf(into), path)
 			}
 		}
 		d.fault(CodeField, path, message)

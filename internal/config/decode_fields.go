@@ -1,14 +1,16 @@
 package config
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
-// suggestField ends the error of an unknown field with the fields beside it that are written nearly so.
-func suggestField(document reflect.Type, path string) string {
+// SuggestField ends the error of an unknown field of a document with the fields beside it that are written nearly so.
+func SuggestField(document reflect.Type, path string) string {
 	steps := strings.Split(path, ".")
 	last := len(steps) - 1
 	in := document
@@ -18,12 +20,11 @@ func suggestField(document reflect.Type, path string) string {
 			return ""
 		}
 	}
-	var names []string
-	for name := range jsonFields(in) {
-		names = append(names, name)
-	}
-	return suggest.DidYouMean(steps[last], names)
+	return suggest.DidYouMean(steps[last], slices.Sorted(maps.Keys(jsonFields(in))))
 }
+
+// HasField reports whether JSON has a field of a struct.
+func HasField(of reflect.Type, name string) bool { return jsonFields(of)[name] != nil }
 
 // jsonFields are the fields that JSON has of a struct, or of the structs of a list.
 func jsonFields(t reflect.Type) map[string]reflect.Type {

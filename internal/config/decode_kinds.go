@@ -71,10 +71,10 @@ func (d *document) read(h head) {
 		d.fault(CodeInternal, "", err.Error())
 		return
 	}
-	if !o.isPolicy() {
+	if !o.IsPolicy() {
 		o.hookLines = d.hookLines(&o)
 	}
-	if o.Route != nil || o.isPolicy() || o.binds() != "" {
+	if o.Route != nil || o.IsPolicy() || o.binds() != "" {
 		o.specLines = d.fieldLines(d.prefix + "spec")
 	}
 	d.objects = append(d.objects, o)

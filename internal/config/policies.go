@@ -96,8 +96,8 @@ func rulesOf(m *admissionregistrationv1.MatchResources) (all []admissionregistra
 	return all
 }
 
-// isPolicy reports whether the document is a policy.
-func (o *Object) isPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil || o.Short != nil }
+// IsPolicy reports whether the document is a policy.
+func (o *Object) IsPolicy() bool { return o.Policy != nil || o.MutatingPolicy != nil || o.Short != nil }
 
 // binds is the name of the policy that the document puts into force; empty if it is no binding.
 func (o *Object) binds() string {
@@ -237,7 +237,7 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 		if o.Short != nil {
 			bound = append(bound, shortObjects(o)...)
 		}
-		if !o.isPolicy() || o.Short != nil {
+		if !o.IsPolicy() || o.Short != nil {
 			continue
 		}
 		mine := bindings[o.Key]

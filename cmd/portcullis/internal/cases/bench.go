@@ -60,7 +60,7 @@ func (e *Expenses) Add(ctx context.Context, s *Suite) error {
 	}
 	var errs []error
 	for i := range p.objects {
-		if o := &p.objects[i]; isPolicy(*o) && e.all[o] == nil {
+		if o := &p.objects[i]; o.IsPolicy() && e.all[o] == nil {
 			e.all[o] = &Expense{Policy: o.Key.String(), File: o.File, Line: o.Line}
 		}
 	}
@@ -91,7 +91,7 @@ func (e *Expenses) measure(ctx context.Context, s *Suite, p *policies, c *Case) 
 	}
 	for i := range p.objects {
 		o := &p.objects[i]
-		if cost := seen.costs[o.Key.String()]; isPolicy(*o) && cost != nil {
+		if cost := seen.costs[o.Key.String()]; o.IsPolicy() && cost != nil {
 			cost.File, cost.Line, cost.Name = s.File, c.line, c.Name
 			e.all[o].Cases = append(e.all[o].Cases, *cost)
 		}

@@ -237,7 +237,7 @@ func (p *policies) only(objects []config.Object, names ...string) (*offline.Mesh
 		o := &objects[i]
 		bound := policyOf(o)
 		switch {
-		case isPolicy(*o) && slices.Contains(names, o.Key.String()):
+		case o.IsPolicy() && slices.Contains(names, o.Key.String()):
 			found++
 		case bound != config.Key{} && slices.Contains(names, bound.String()), o.Cluster != nil:
 		default:

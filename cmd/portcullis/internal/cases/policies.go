@@ -72,6 +72,7 @@ func load(ctx context.Context, s *Suite, hooks bool) (*policies, error) {
 	}
 	where := cmp.Or(strings.Join(s.Policies, ", "), filepath.Dir(s.File))
 	isRoute := func(o config.Object) bool { return o.Route != nil }
+	isPolicy := func(o config.Object) bool { return o.IsPolicy() }
 	switch {
 	case hooks && !slices.ContainsFunc(objects, isRoute):
 		return nil, fmt.Errorf("%s: there is no HookRoute in %s: name the files with \"policies:\"", s.File, where)
@@ -95,10 +96,6 @@ func documentsBeside(file string) (paths []string, err error) {
 		}
 	}
 	return paths, err
-}
-
-func isPolicy(o config.Object) bool {
-	return o.Short != nil || o.Policy != nil || o.MutatingPolicy != nil
 }
 
 // policyOf is the policy that a binding puts into force; empty for another object.
@@ -212,7 +209,7 @@ func (p *policies) onlyPolicy(name string) (kept []config.Object, err error) {
 	for i := range p.objects {
 		o := &p.objects[i]
 		policy := o.Key
-		if isPolicy(*o) {
+		if o.IsPolicy() {
 			known[o.Name], found = true, found || is(o.Key)
 		} else {
 			policy = policyOf(o)

@@ -178,8 +178,8 @@ func (r *reader) file(raw []byte) (*file, error) {
 		r.faultf(r.lineOf("defaults", "name"), "defaults.name: each case has a name of its own")
 	}
 	for _, field := range slices.Sorted(maps.Keys(f.Defaults)) {
-		if !slices.Contains(caseFields(), field) {
-			r.faultf(r.lineOf("defaults", field), "unknown field %q%s", "defaults."+field, suggest.DidYouMean(field, caseFields()))
+		if !config.HasField(reflect.TypeFor[Case](), field) {
+			r.faultf(r.lineOf("defaults", field), "unknown field %q%s", "defaults."+field, config.SuggestField(reflect.TypeFor[Case](), field))
 		}
 	}
 	return f, errors.Join(r.faults...)
@@ -244,7 +244,7 @@ func (r *reader) decode(raw []byte, into any, lineOf func(field string) int) {
 		if of := kjson.FieldError(nil); errors.As(err, &of) {
 			field = of.FieldPath()
 			if strings.HasPrefix(message, "unknown field") {
-				message += suggestField(reflect.TypeOf(into).Elem(), field)
+				message += config.SuggestField(reflect.TypeOf(into), field)
 			}
 		}
 		first, _, _ := strings.Cut(field, ".")
@@ -345,47 +345,6 @@ func (r *reader) lineOfItem(i int) int {
 		return 0
 	}
 	return r.root.Content[i].Line
-}
-
-// caseFields are the fields of a case.
-func caseFields() []string { return fieldsOf(reflect.TypeFor[Case]()) }
-
-// fieldsOf are the fields that JSON has of a struct, or of the structs of a list.
-func fieldsOf(t reflect.Type) (names []string) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct {
-		return nil
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// suggestField ends the error of an unknown field with similar fields beside it.
-func suggestField(t reflect.Type, path string) string {
-	names := strings.Split(path, ".")
-	for _, name := range names[:len(names)-1] {
-		name, _, _ = strings.Cut(name, "[")
-		at := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
-			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			return tag == name
-		})
-		if at < 0 {
-			return ""
-		}
-		for t = reflect.VisibleFields(t)[at].Type; t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice; {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct {
-			return ""
-		}
-	}
-	return suggest.DidYouMean(names[len(names)-1], fieldsOf(t))
 }
 
 // beside is a path that a case file names: relative to the file, or absolute.

@@ -97,7 +97,7 @@ func (c *command) selected(objects []config.Object) ([]config.Object, error) {
 	}
 	var names []string
 	for i := range objects {
-		if isPolicy(&objects[i]) {
+		if objects[i].IsPolicy() {
 			names = append(names, objects[i].Name)
 		}
 	}
@@ -111,12 +111,8 @@ func (c *command) selected(objects []config.Object) ([]config.Object, error) {
 		case o.MutatingBinding != nil:
 			return !slices.Contains(c.policies, o.MutatingBinding.Spec.PolicyName)
 		}
-		return isPolicy(&o) && !slices.Contains(c.policies, o.Name)
+		return o.IsPolicy() && !slices.Contains(c.policies, o.Name)
 	}), nil
-}
-
-func isPolicy(o *config.Object) bool {
-	return o.Short != nil || o.Policy != nil || o.MutatingPolicy != nil
 }
 
 // among returns an error about a name of --policy that is not among these.
