@@ -31,18 +31,18 @@ func Load(ctx context.Context, paths ...string) ([]config.Object, config.Problem
 		return nil, nil, err //nolint:wrapcheck // it names the path
 	}
 	for i := range listing.Objects {
-		listing.Objects[i].File = relative(listing.Objects[i].File)
+		listing.Objects[i].File = Relative(listing.Objects[i].File)
 	}
 	for i := range listing.Problems {
-		listing.Problems[i].File = relative(listing.Problems[i].File)
+		listing.Problems[i].File = Relative(listing.Problems[i].File)
 	}
 	return listing.Objects, append(listing.Problems, config.Duplicates(listing.Objects)...), nil
 }
 
-// relative is a file as seen from the working directory, if it is below that.
-func relative(file string) string {
+// Relative is a file as seen from the working directory, if it is below that.
+func Relative(file string) string {
 	dir, err := os.Getwd()
-	if err != nil {
+	if err != nil || !filepath.IsAbs(file) {
 		return file
 	}
 	if name, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(name) {

@@ -81,7 +81,7 @@ func (r *report) store(u *configv1.StoreUsage) {
 func (r *report) objects(objects []*configv1.ConfigObject) {
 	bad := 0
 	for _, o := range objects {
-		if c := condition(o, "Accepted"); c.GetStatus() == "False" {
+		if c := mesh.Condition(o, "Accepted"); c.GetStatus() == "False" {
 			bad++
 			r.fail(configuration, named(o)+" is valid", errors.New(c.GetMessage()), explain(o))
 		}
@@ -142,7 +142,7 @@ func (r *report) hook(h *configv1.Hook) (bad bool) {
 // served reports objects with hooks that some other dispatcher has no host for.
 func (r *report) served(objects []*configv1.ConfigObject) {
 	for _, o := range objects {
-		c := condition(o, "Served")
+		c := mesh.Condition(o, "Served")
 		if c.GetStatus() != "False" || r.names(o) || o.GetKey().GetKind() == kinds.HookRouteKind { // its configuration has it too
 			continue
 		}
@@ -179,13 +179,4 @@ func named(o *configv1.ConfigObject) string { return o.GetKey().GetKind() + "/" 
 
 func explain(o *configv1.ConfigObject) string {
 	return "`portcullis explain " + named(o) + "` shows more"
-}
-
-func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
-	for _, c := range o.GetConditions() {
-		if c.GetType() == kind {
-			return c
-		}
-	}
-	return nil
 }

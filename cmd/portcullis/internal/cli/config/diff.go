@@ -136,12 +136,7 @@ type difference struct {
 }
 
 func (d *differences) some() bool {
-	for _, o := range d.Objects {
-		if o.Diff != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Objects, func(o difference) bool { return o.Diff != "" })
 }
 
 func differencesOf(stored []*configv1.ConfigObject, wanted []config.Object) (differences, error) {

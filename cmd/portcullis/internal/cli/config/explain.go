@@ -121,15 +121,6 @@ func (e *explained) messages() (map[string]any, error) {
 	}, nil
 }
 
-func condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
-	for _, c := range o.GetConditions() {
-		if c.GetType() == kind {
-			return c
-		}
-	}
-	return &configv1.Condition{}
-}
-
 // verdict names the first obstacle of an object in a sentence: an invalid object is not called, and an object that is not
 // called is not in force.
 func (e *explained) verdict() string {
@@ -141,7 +132,7 @@ func (e *explained) verdict() string {
 		{"Accepted", "is not valid"}, {"InRotation", "is not called"}, {"Effective", "is not in force everywhere"},
 		{"Served", "is in force everywhere, and not served"}, {"Registered", "is in force everywhere, and its entries are not known to be"},
 	} {
-		c := condition(o, step.kind)
+		c := mesh.Condition(o, step.kind)
 		switch c.GetStatus() {
 		case "False":
 			return step.not + " (" + c.GetReason() + "): " + cmp.Or(c.GetMessage(), "no more is known")
@@ -149,7 +140,7 @@ func (e *explained) verdict() string {
 			return "may not be in force (" + c.GetReason() + "): " + cmp.Or(c.GetMessage(), "no more is known")
 		}
 	}
-	if c := condition(o, "Deciding"); c.GetType() != "" {
+	if c := mesh.Condition(o, "Deciding"); c.GetType() != "" {
 		return "is in force everywhere; " + c.GetMessage()
 	}
 	return "is in force everywhere"
@@ -200,7 +191,7 @@ func (e *explained) standings(now time.Time) [][]string {
 		return [][]string{{"none says that it lives: look whether any runs and reaches the store"}}
 	}
 	var rows [][]string
-	behind := condition(e.object, "Effective").GetDispatchers()
+	behind := mesh.Condition(e.object, "Effective").GetDispatchers()
 	for _, d := range e.dispatchers {
 		at := "has it"
 		switch {

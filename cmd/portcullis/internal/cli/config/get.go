@@ -229,12 +229,12 @@ func objectRow(o *configv1.ConfigObject) []string {
 // modeText is the mode of a Policy, the validationActions of a ValidatingAdmissionPolicy or its binding, or else whether the hooks of an object decide;
 // "-" for an object without hooks, or that is not valid.
 func modeText(o *configv1.ConfigObject) string {
-	switch kind, c := o.GetKey().GetKind(), condition(o, "Deciding"); {
-	case kind == kinds.PolicyKind && condition(o, "Accepted").GetStatus() == "True":
+	switch kind, c := o.GetKey().GetKind(), mesh.Condition(o, "Deciding"); {
+	case kind == kinds.PolicyKind && mesh.Condition(o, "Accepted").GetStatus() == "True":
 		return policyModeOf(o).String()
 	case c.GetType() != "":
 		return c.GetReason()
-	case condition(o, "Accepted").GetStatus() == "True" && hasHooks(kind):
+	case mesh.Condition(o, "Accepted").GetStatus() == "True" && hasHooks(kind):
 		return "Deciding"
 	}
 	return "-"
@@ -247,7 +247,7 @@ func hasHooks(kind string) bool {
 
 // conditionText is a condition in a cell: its status, and if that is not True, the reason.
 func conditionText(o *configv1.ConfigObject, kind string) string {
-	switch c := condition(o, kind); c.GetStatus() {
+	switch c := mesh.Condition(o, kind); c.GetStatus() {
 	case "":
 		return "-"
 	case "True":

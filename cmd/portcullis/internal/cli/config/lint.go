@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
@@ -97,7 +96,7 @@ func (c *lintCommand) report(ctx context.Context, objects []config.Object, probl
 	}
 	report := lintReport{Objects: len(objects), Findings: make([]*configv1.Finding, 0, len(problems))}
 	for _, p := range problems.Sorted() {
-		p.File = relative(p.File)
+		p.File = offline.Relative(p.File)
 		if c.noLines {
 			p.Line = 0
 		}
@@ -160,18 +159,6 @@ func (c *lintCommand) entryFindings(s *match.Snapshot, cluster *config.Object, o
 		}
 	}
 	return problems, nil
-}
-
-// relative is a file as seen from the working directory, if it is below that.
-func relative(file string) string {
-	dir, err := os.Getwd()
-	if err != nil || !filepath.IsAbs(file) {
-		return file
-	}
-	if name, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(name) {
-		return name
-	}
-	return file
 }
 
 // lintReport is the output of lint for tools.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -9,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
-	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -23,12 +22,8 @@ func kubernetesObject(o *configv1.ConfigObject) (*unstructured.Unstructured, err
 	}
 	rest := proto.CloneOf(o)
 	rest.Key, rest.Manifest, rest.ApiVersion, rest.Uid, rest.Generation, rest.ResourceVersion = nil, nil, "", "", 0, ""
-	data, err := gateway.Marshal(rest)
+	status, err := printer.Message{Message: rest}.Fields()
 	if err != nil {
-		return nil, err
-	}
-	status := map[string]any{}
-	if err := json.Unmarshal(data, &status); err != nil {
 		return nil, err
 	}
 	if o.GetKey().GetKind() == kinds.PolicyKind {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
@@ -20,7 +21,7 @@ func policyModeOf(o *configv1.ConfigObject) (m policyMode) {
 	if err := json.Unmarshal(o.GetManifest().GetRaw(), &p); err == nil { // the mesh has read it
 		m.spec = p.Spec
 	}
-	if condition(o, "Deciding").GetReason() == "Shadow" {
+	if mesh.Condition(o, "Deciding").GetReason() == "Shadow" {
 		m.spec.Mode, m.spec.ModeByCluster = kinds.ModeShadow, nil
 	}
 	return m

@@ -2,7 +2,6 @@
 package mesh
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
-	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
+	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
 
@@ -44,18 +43,24 @@ func (s *Show) print(answer any, columns printer.Columns, rows [][]string) error
 	})
 }
 
+// Condition is a condition of an object; nil without one.
+func Condition(o *configv1.ConfigObject, kind string) *configv1.Condition {
+	for _, c := range o.GetConditions() {
+		if c.GetType() == kind {
+			return c
+		}
+	}
+	return nil
+}
+
 // listOf is a List of Kubernetes: each message is the status of an object with a kind and a name. No API server has these kinds.
 func listOf[M proto.Message](kind string, messages []M, name func(M) string) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 0, len(messages))}
 	list.SetAPIVersion("v1")
 	list.SetKind("List")
 	for _, m := range messages {
-		data, err := gateway.Marshal(m)
+		status, err := printer.Message{Message: m}.Fields()
 		if err != nil {
-			return nil, err
-		}
-		status := map[string]any{}
-		if err := json.Unmarshal(data, &status); err != nil {
 			return nil, err
 		}
 		item := unstructured.Unstructured{Object: map[string]any{"status": status}}

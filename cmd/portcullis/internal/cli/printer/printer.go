@@ -77,6 +77,16 @@ type Message struct{ proto.Message }
 // MarshalJSON implements [json.Marshaler].
 func (m Message) MarshalJSON() ([]byte, error) { return gateway.Marshal(m.Message) }
 
+// Fields are the fields of the message as they are written.
+func (m Message) Fields() (map[string]any, error) {
+	data, err := m.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]any{}
+	return fields, json.Unmarshal(data, &fields)
+}
+
 // Messages are several of them. The list is never nil, so that none is written as [].
 func Messages[T proto.Message](all []T) []Message {
 	out := make([]Message, 0, len(all))
