@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -62,6 +64,14 @@ func Admin(o AdminOptions) http.Handler {
 		mux.Handle("GET "+profilesPath, localOnly(profiles()))
 	}
 	return mux
+}
+
+// ServeAdmin serves on a listener until the server is closed, which is no error.
+func ServeAdmin(server *http.Server, listener net.Listener) error {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 func (o AdminOptions) readyz(w http.ResponseWriter, _ *http.Request) {

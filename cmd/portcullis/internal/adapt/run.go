@@ -255,12 +255,7 @@ func (a *adapter) serveAdmin(ctx context.Context, g *errgroup.Group) error {
 		return fmt.Errorf("--listen-admin: %w", err)
 	}
 	a.log.Info("serving", "admin", "http://"+probes.Addr().String())
-	g.Go(func() error {
-		if err := a.admin.Serve(probes); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	g.Go(func() error { return telemetry.ServeAdmin(a.admin, probes) })
 	return nil
 }
 

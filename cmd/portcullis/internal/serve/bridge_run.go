@@ -53,17 +53,8 @@ func runBridge(ctx context.Context, c bridgeConfig, log *slog.Logger, started fu
 	}
 	tracing.ExportMetrics(ctx, b.gatherer)
 	defer b.upstream.Close()
-	defer b.hangUp(context.WithoutCancel(ctx))
+	defer hangUp(context.WithoutCancel(ctx), b.webhooks, log)
 	return b.run(ctx, started)
-}
-
-// hangUp closes the connections to conversion webhooks.
-func (b *loneBridge) hangUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
-	defer cancel()
-	if err := b.webhooks.Close(ctx); err != nil {
-		b.log.Warn("connections to webhooks are left open", "error", err)
-	}
 }
 
 func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetry) (*loneBridge, error) {
@@ -195,12 +186,7 @@ func (b *loneBridge) serve(ctx context.Context, server *bridge.Server, reviews, 
 	if b.tunnels != nil {
 		g.Go(func() error { return b.tunnels.Run(background) })
 	}
-	g.Go(func() error {
-		if err := b.admin.Serve(probes); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	g.Go(func() error { return telemetry.ServeAdmin(b.admin, probes) })
 	g.Go(func() error {
 		defer stopBackground()
 		defer b.admin.Close() //nolint:errcheck // nothing is lost

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -14,9 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
+	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
+	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
 // hangUpTimeout bounds the end of calls to webhooks after the last review, and of their connections.
@@ -97,12 +100,7 @@ func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) er
 	if a.statuses != nil {
 		g.Go(func() error { return a.statuses.Run(background) })
 	}
-	g.Go(func() error {
-		if err := a.admin.Serve(l.admin); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	g.Go(func() error { return telemetry.ServeAdmin(a.admin, l.admin) })
 	if !a.awaitConfiguration(serving) {
 		a.stop(background, stopBackground)
 		return g.Wait()
@@ -182,7 +180,7 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	a.router.Drain(ctx, time.Until(deadline))
 	a.grpc.Stop()
 	graceful.Wait()
-	a.hangUp(context.WithoutCancel(ctx))
+	hangUp(context.WithoutCancel(ctx), a.webhooks, a.log)
 	_ = a.admin.Close()
 	stopBackground()
 }
@@ -195,11 +193,11 @@ func (a *app) leaveShadows(ctx context.Context) {
 }
 
 // hangUp closes the connections to webhooks after the last review.
-func (a *app) hangUp(ctx context.Context) {
+func hangUp(ctx context.Context, webhooks *outbound.Client, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
 	defer cancel()
-	if err := a.webhooks.Close(ctx); err != nil {
-		a.log.Warn("connections to webhooks are left open", "error", err)
+	if err := webhooks.Close(ctx); err != nil {
+		log.Warn("connections to webhooks are left open", "error", err)
 	}
 }
 
