@@ -192,7 +192,7 @@ func rulesExpression(list []atom) string {
 // the entry sees another version (matcher.Match of k8s.io/apiserver's webhook/matchconditions).
 func ruleExpression(r admissionregistrationv1.RuleWithOperations) string {
 	var all []string
-	if len(r.Operations) < len(operations()) {
+	if len(r.Operations) < len(Operations()) {
 		all = append(all, "request.operation in "+celList(r.Operations))
 	}
 	if !slices.Contains(r.APIGroups, wildcard) {

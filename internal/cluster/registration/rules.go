@@ -69,8 +69,8 @@ func atoms(rules []admissionregistrationv1.RuleWithOperations) []atom {
 	return all
 }
 
-// operations are all operations, in the order in which people write them.
-func operations() []admissionregistrationv1.OperationType {
+// Operations are all operations, in the order in which people write them.
+func Operations() []admissionregistrationv1.OperationType {
 	return []admissionregistrationv1.OperationType{
 		admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect,
 	}
@@ -83,7 +83,7 @@ func scopes() []string {
 
 func newCube(r admissionregistrationv1.RuleWithOperations) cube {
 	c := cube{dimGroup: r.APIGroups, dimVersion: r.APIVersions, dimResource: r.Resources}
-	for _, o := range operations() {
+	for _, o := range Operations() {
 		if slices.Contains(r.Operations, o) || slices.Contains(r.Operations, admissionregistrationv1.OperationAll) {
 			c[dimOperation] = append(c[dimOperation], string(o))
 		}
@@ -120,7 +120,7 @@ func (c cube) rule() admissionregistrationv1.RuleWithOperations {
 	r := admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{
 		APIGroups: c[dimGroup], APIVersions: c[dimVersion], Resources: c[dimResource], Scope: &scope,
 	}}
-	for _, o := range operations() {
+	for _, o := range Operations() {
 		if slices.Contains(c[dimOperation], string(o)) {
 			r.Operations = append(r.Operations, o)
 		}

@@ -12,6 +12,7 @@ import (
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
 const (
@@ -40,7 +41,7 @@ func (b *builtin) situationsOf(h *match.Hook) (all []situation, more bool) {
 			if s.resource == wildcard {
 				s.resource = ""
 			}
-			for _, operation := range operationNames() {
+			for _, operation := range registration.Operations() {
 				s.operation = operation
 				if operationsOf(operation)&r.operations == 0 || r.operationInVain(operation, []string{resource}) != "" || slices.Contains(all, s) {
 					continue
@@ -53,12 +54,6 @@ func (b *builtin) situationsOf(h *match.Hook) (all []situation, more bool) {
 		}
 	}
 	return all, false
-}
-
-func operationNames() []admissionregistrationv1.OperationType {
-	return []admissionregistrationv1.OperationType{
-		admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect,
-	}
 }
 
 // noNamespaces reports whether a resource is in no namespace in any group of the rule. A Namespace is in the namespace of its name.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/portcullis-mesh/portcullis/internal/citest"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
 // request is a concrete request of a situation.
@@ -86,7 +87,7 @@ func TestConditionsThatAreSaidToFailDoSoInKubernetes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	compiler := admissioncel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	situations := []situation{}
-	for _, operation := range operationNames() {
+	for _, operation := range registration.Operations() {
 		for _, resource := range []string{"", "pods", "nodes"} {
 			for _, sub := range []string{"", wildcard, "status"} {
 				situations = append(situations, situation{operation: operation, resource: resource, subresource: sub, noNamespaces: resource == "nodes"})
