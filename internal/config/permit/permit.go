@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -221,12 +220,7 @@ func (k *Permits) remove() error {
 
 // read reads a permit from a file.
 func read(file string, now time.Time) (*store.Permit, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := certs.ReadFile(file, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}
