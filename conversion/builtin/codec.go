@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"strings"
@@ -75,9 +76,7 @@ func (c *Codec) reread(raw []byte, kind schema.GroupVersionKind) (typed, error) 
 	if err != nil {
 		return typed{}, err
 	}
-	if named.Kind == "" {
-		named.Kind = kind.Kind
-	}
+	named.Kind = cmp.Or(named.Kind, kind.Kind)
 	if named.Group == "" && named.Version == "" {
 		named.Group, named.Version = kind.Group, kind.Version
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,12 +67,7 @@ func (t types) scheme(k schema.GroupVersionKind) *runtime.Scheme {
 }
 
 func (t types) hasGroup(name string) bool {
-	for _, s := range t {
-		if s.IsGroupRegistered(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t, func(s *runtime.Scheme) bool { return s.IsGroupRegistered(name) })
 }
 
 // typed is an object as its Go type.

@@ -50,9 +50,7 @@ func NewAuthority(name string, ttl time.Duration) (*Authority, error) {
 
 // NewAuthorityAt is NewAuthority with ttl counted from now.
 func NewAuthorityAt(now time.Time, name string, ttl time.Duration) (*Authority, error) {
-	if ttl == 0 {
-		ttl = DefaultAuthorityTTL
-	}
+	ttl = cmp.Or(ttl, DefaultAuthorityTTL)
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-clockSkew),

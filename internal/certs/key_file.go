@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -36,9 +37,7 @@ type KeyFile[T any] struct {
 
 // OpenKeyFile reads the file once, and fails when that fails.
 func OpenKeyFile[T any](options KeyFileOptions[T]) (*KeyFile[T], error) {
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	f := &KeyFile[T]{options: options}
 	if err := f.read(); err != nil {
 		return nil, err

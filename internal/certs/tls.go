@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -72,9 +73,7 @@ func (r *Reloader) ClientTLS(serverName string) *tls.Config {
 
 // verifyServer verifies the server as crypto/tls does with RootCAs, but with the newest authorities.
 func (r *Reloader) verifyServer(state tls.ConnectionState, serverName string) error {
-	if serverName == "" {
-		serverName = state.ServerName
-	}
+	serverName = cmp.Or(serverName, state.ServerName)
 	if serverName == "" {
 		return errors.New("the name of the server is unknown; give ClientTLS the name or address that is dialled")
 	}

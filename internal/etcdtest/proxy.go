@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,12 +106,7 @@ func (l *link) carry(to io.Writer, from io.Reader) {
 
 // pass waits for all gates.
 func (l *link) pass() bool {
-	for _, g := range l.gatesOf(l.first) {
-		if !g.pass(l.gone) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l.gatesOf(l.first), func(g *Gate) bool { return !g.pass(l.gone) })
 }
 
 // links are all connections of a cluster.
@@ -154,12 +150,7 @@ func (s *links) end(which func(*link) bool) {
 // sweep ends those that a cut gate is in the way of.
 func (s *links) sweep() {
 	s.end(func(l *link) bool {
-		for _, g := range l.gatesOf(l.first) {
-			if g.passage().cut {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l.gatesOf(l.first), func(g *Gate) bool { return g.passage().cut })
 	})
 }
 

@@ -90,9 +90,7 @@ func NewListener(inner net.Listener, o Options) *Listener {
 	if o.ShareSources {
 		l.sources = newSources(cap(l.pending))
 	}
-	if l.logger == nil {
-		l.logger = slog.New(slog.DiscardHandler)
-	}
+	l.logger = cmp.Or(l.logger, slog.New(slog.DiscardHandler))
 	l.close = sync.OnceValue(func() error {
 		close(l.closed)
 		return inner.Close()

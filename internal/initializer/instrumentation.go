@@ -1,6 +1,7 @@
 package initializer
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,11 +56,8 @@ func (i *instrumentation) refused(e *FullError) error {
 // end counts the end of a hold.
 func (i *instrumentation) end(h *Hold) {
 	h.mu.Lock()
-	outcome := h.outcome
+	outcome := cmp.Or(h.outcome, outcomeNone)
 	h.mu.Unlock()
-	if outcome == "" {
-		outcome = outcomeNone
-	}
 	i.ended.WithLabelValues(outcome).Inc()
 }
 

@@ -72,9 +72,7 @@ func New(o Options) (*Webhook, error) {
 	w.transport.Protocols.SetHTTP1(true)
 	if o.Address.URL.Scheme == "https" {
 		w.transport.TLSClientConfig = cmp.Or(o.TLS, &tls.Config{MinVersion: tls.VersionTLS12}).Clone()
-		if w.transport.TLSClientConfig.ServerName == "" {
-			w.transport.TLSClientConfig.ServerName = o.Address.URL.Hostname()
-		}
+		w.transport.TLSClientConfig.ServerName = cmp.Or(w.transport.TLSClientConfig.ServerName, o.Address.URL.Hostname())
 	}
 	return w, nil
 }

@@ -11,6 +11,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -95,9 +96,7 @@ func New(o Options) (*Manager, error) {
 	if o.ID == "" || o.Documents == nil || o.Next == nil || o.API == nil || o.Metrics == nil {
 		return nil, errors.New("follow: all options but the mesh and the logger are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	m := &Manager{o: o, objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "portcullis_followed_objects",
 		Help: "Webhook configurations of a cluster that spec.follow selects, by state, as the dispatcher that follows them knows it.",

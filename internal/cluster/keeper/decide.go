@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,12 +135,7 @@ func (m *machine) applied(d *decision, changes []registrar.Diff) {
 }
 
 func unchanged(changes []registrar.Diff) bool {
-	for _, c := range changes {
-		if c.Action != registrar.Unchanged {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(changes, func(c registrar.Diff) bool { return c.Action != registrar.Unchanged })
 }
 
 // outcome is how an attempt ended.

@@ -83,9 +83,7 @@ func New(o Options) (*Keeper, error) {
 	if o.ID == "" || o.Generation == nil || o.API == nil || o.Metrics == nil {
 		return nil, errors.New("keeper: ID, Generation, API and Metrics are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Lag = cmp.Or(o.Lag, touch.Delay)
 	if o.CapabilityKeys == nil {
 		o.CapabilityKeys = func() *identity.CapabilityKeys { return nil }

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,9 +108,7 @@ func shared(hooks []*match.Hook, of func(*match.Hook) *metav1.LabelSelector) *me
 
 // canonical is a text that is the same for selectors that mean the same; false when the selector cannot be parsed.
 func canonical(s *metav1.LabelSelector) (string, bool) {
-	if s == nil {
-		s = &metav1.LabelSelector{}
-	}
+	s = cmp.Or(s, &metav1.LabelSelector{})
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return "", false

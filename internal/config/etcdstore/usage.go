@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,10 +42,7 @@ func ReadUsage(ctx context.Context, client *clientv3.Client) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("asking etcd for its alarms: %w", err)
 	}
-	u := Usage{InUse: answer.DbSizeInUse, Quota: answer.DbSizeQuota}
-	if u.Quota == 0 {
-		u.Quota = defaultQuota
-	}
+	u := Usage{InUse: answer.DbSizeInUse, Quota: cmp.Or(answer.DbSizeQuota, defaultQuota)}
 	for _, a := range alarms.Alarms {
 		u.Full = u.Full || a.GetAlarm() == etcdserverpb.AlarmType_NOSPACE
 	}

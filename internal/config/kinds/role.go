@@ -62,12 +62,7 @@ func (s *RoleSpec) Grant() identity.Grant {
 
 // Writes reports whether an author with this role may write an object of a name.
 func (s *RoleSpec) Writes(name string) bool {
-	for _, prefix := range s.NamePrefixes {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.NamePrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // NamesHost reports whether hooks of an author with this role may name a host, which is in lower case.

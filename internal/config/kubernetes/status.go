@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -81,9 +82,7 @@ func NewStatusWriter(o StatusOptions) (*StatusWriter, error) {
 	if o.Source == nil || o.Client == nil || o.Leases == nil || o.Namespace == "" || o.ID == "" || o.Statuses == nil {
 		return nil, errors.New("config/kubernetes: all options of a StatusWriter but the logger are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &StatusWriter{o: o}, nil
 }
 

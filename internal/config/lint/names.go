@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"cmp"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
@@ -60,9 +62,7 @@ func (n *namesakes) meeting(h *match.Hook) *match.Hook {
 }
 
 func (n *namesakes) add(h *match.Hook) {
-	if n.first == nil {
-		n.first = h
-	}
+	n.first = cmp.Or(n.first, h)
 	if len(h.Route.Clusters) == 0 && n.every == nil {
 		n.every = h
 	}

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,9 +21,7 @@ type demand struct {
 // some value on whatever is selected. A selector that cannot be parsed is another one's finding, and selects everything
 // here.
 func solve(s *metav1.LabelSelector, always ...string) (labels.Set, bool) {
-	if s == nil {
-		s = &metav1.LabelSelector{}
-	}
+	s = cmp.Or(s, &metav1.LabelSelector{})
 	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
 		return labels.Set{}, true
 	}

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -87,12 +88,9 @@ func (s *shared) keepsOut(h *match.Hook, w *write) bool {
 	if !registration.HasRoomFor(h.EntryConditions()) {
 		return false
 	}
-	for _, condition := range h.EntryConditions() {
-		if s.stages[h.EntryStage()].share(h, condition) && s.isFalse(condition, w) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.EntryConditions(), func(condition string) bool {
+		return s.stages[h.EntryStage()].share(h, condition) && s.isFalse(condition, w)
+	})
 }
 
 // share is whether all hooks have a condition that some cluster calls together with h.
@@ -103,12 +101,7 @@ func (o *holders) share(h *match.Hook, condition string) bool {
 	if len(clustersOf(h)) == 0 {
 		return o.elsewhere.have(condition)
 	}
-	for _, cluster := range clustersOf(h) {
-		if !o.in[cluster].have(condition) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(clustersOf(h), func(cluster string) bool { return !o.in[cluster].have(condition) })
 }
 
 // isFalse evaluates a condition about a write. An error counts as true: the entry brings the write.

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -38,10 +39,7 @@ func (w *write) attributes(namespaceLabels labels.Set) *match.Attributes {
 }
 
 func (w *write) object() *admissionv1.Object {
-	version, objectLabels := strings.TrimPrefix(w.group+"/"+w.version, "/"), w.objectLabels
-	if objectLabels == "" {
-		objectLabels = "{}"
-	}
+	version, objectLabels := strings.TrimPrefix(w.group+"/"+w.version, "/"), cmp.Or(w.objectLabels, "{}")
 	return &admissionv1.Object{Raw: fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q,"labels":%s}}`,
 		version, w.kind, w.name, w.namespace, objectLabels)}
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"strconv"
 
 	initializerv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/initializer/v1"
@@ -61,15 +62,7 @@ func (s selection) message(e staged.Event) *initializerv1.WatchResponse {
 
 // mayHaveSeen reports whether the reader may have seen an object in an earlier state: it is granted any initializer of the cluster.
 func (s selection) mayHaveSeen(o *initializerv1.StagedObject) bool {
-	if s.sees(o) {
-		return true
-	}
-	for _, i := range s.Initializers {
-		if i.in(o.GetKey().GetCluster()) {
-			return true
-		}
-	}
-	return false
+	return s.sees(o) || slices.ContainsFunc(s.Initializers, func(i Initializer) bool { return i.in(o.GetKey().GetCluster()) })
 }
 
 // bare returns an object with nothing but its identity.

@@ -2,6 +2,7 @@ package staged
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -84,9 +85,7 @@ func parseKeys(text []byte) (*keys, error) {
 		if all.byName[string(before)], err = newAEAD(key); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if all.writes == "" {
-			all.writes = string(before)
-		}
+		all.writes = cmp.Or(all.writes, string(before))
 	}
 	switch {
 	case all.writes == "":

@@ -1,6 +1,7 @@
 package staged
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,9 +106,7 @@ func (s *Store) read(ctx context.Context) ([]*entry, int64, error) {
 		for _, kv := range page.Kvs {
 			entries = append(entries, s.entryOf(kv))
 		}
-		if revision == 0 {
-			revision = page.Header.Revision
-		}
+		revision = cmp.Or(revision, page.Header.Revision)
 		if !page.More {
 			return entries, revision, nil
 		}

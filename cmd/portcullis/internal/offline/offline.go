@@ -3,6 +3,7 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -150,9 +151,7 @@ const evaluationTime = time.Minute
 
 // With returns a judge. The facts belong to it; nil are the zero Facts.
 func (m *Mesh) With(f *Facts) (*Judge, error) {
-	if f == nil {
-		f = &Facts{}
-	}
+	f = cmp.Or(f, &Facts{})
 	streams := m.Streams
 	if streams == nil {
 		streams = noStreams{}

@@ -80,10 +80,7 @@ func (m *Mesh) Request(ctx context.Context, w *Write) (*admissionv1.AdmissionReq
 	if err := complete(operation, object, old); err != nil {
 		return nil, err
 	}
-	named := object
-	if named == nil {
-		named = old
-	}
+	named := cmp.Or(object, old)
 	kind := named.GroupVersionKind()
 	resource, err := w.resource(kind)
 	if err != nil {

@@ -230,10 +230,7 @@ func DryRun(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest
 
 // objectOf names the object of a request, as kind and name.
 func objectOf(request *admissionv1.AdmissionRequest) string {
-	name := request.GetName()
-	if name == "" {
-		name = "(generated)"
-	}
+	name := cmp.Or(request.GetName(), "(generated)")
 	kind := request.GetKind().GetKind()
 	if sub := request.GetSubResource(); sub != "" {
 		kind += " " + sub + " of"
