@@ -215,18 +215,23 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 	labelled := func(labels map[string]string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Labels = labels }
 	}
-	eventually(t, "kube-apiserver judges by the policies", func() error {
+	eventually(t, "kube-apiserver judges by each of the policies", func() error {
 		var errs []error
 		for _, marker := range []struct {
 			name, message string
 			labels        map[string]string
+			do            writer
 		}{
-			{"marker", "", map[string]string{"team": "a", "optional": "yes"}}, {"marker", "add the label team", nil},
-			{"one", "the name is reserved", map[string]string{"team": "a"}}, {"two", "the name is reserved", map[string]string{"team": "a"}},
+			{"marker", "", map[string]string{"team": "a", "optional": "yes"}, dryCreate}, {"marker", "add the label team", nil, dryCreate},
+			{"one", "the name is reserved", map[string]string{"team": "a"}, dryCreate}, {"two", "the name is reserved", map[string]string{"team": "a"}, dryCreate},
+			{"marker", "e2e-limits", map[string]string{"team": "a", "optional": "yes", "limits": "absent"}, dryCreate},
+			{"kept", "kept stays", map[string]string{"team": "a", "optional": "yes"}, createAndDelete},
 		} { // each is refused by one policy at most: kube-apiserver answers with any of the refusals
 			p := kube.Pod(native, marker.name)
-			p.Labels = marker.labels
-			if got := write(t, p, dryCreate); !strings.Contains(got.Message, marker.message) || (got.Code == 0) != (marker.message == "") {
+			p.Labels, p.Spec.Containers[0].Image = marker.labels, "registry.example.com/app:latest"
+			got := write(t, p, marker.do)
+			allowed := marker.message == ""
+			if !strings.Contains(got.Message, marker.message) || (got.Code == 0) != allowed || allowed && got.Warnings == "" {
 				errs = append(errs, fmt.Errorf("the Pod %s: %+v", marker.name, got))
 			}
 		}
