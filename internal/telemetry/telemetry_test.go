@@ -243,9 +243,9 @@ func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := "http://" + address
+	endpoint := "http://" + address
 	environment(t, map[string]string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT": nobody, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_BSP_EXPORT_TIMEOUT": "100",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_BSP_EXPORT_TIMEOUT": "100",
 	})
 	var log bytes.Buffer
 	tel := start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -235,7 +235,7 @@ func (p *policies) only(objects []config.Object, names ...string) (*offline.Mesh
 	found := 0
 	for i := range objects {
 		o := &objects[i]
-		bound := policyOf(o)
+		bound := o.PolicyOf()
 		switch {
 		case o.IsPolicy() && slices.Contains(names, o.Key.String()):
 			found++

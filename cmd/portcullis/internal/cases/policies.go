@@ -17,7 +17,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
-	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
@@ -98,22 +97,11 @@ func documentsBeside(file string) (paths []string, err error) {
 	return paths, err
 }
 
-// policyOf is the policy that a binding puts into force; empty for another object.
-func policyOf(o *config.Object) config.Key {
-	switch {
-	case o.Binding != nil:
-		return config.Key{Kind: policy.ValidatingKind, Name: o.Binding.Spec.PolicyName}
-	case o.MutatingBinding != nil:
-		return config.Key{Kind: policy.MutatingKind, Name: o.MutatingBinding.Spec.PolicyName}
-	}
-	return config.Key{}
-}
-
 // unbound are bindings of the policies that have none: of all requests, and of all params.
 func unbound(objects []config.Object) (bindings []config.Object) {
 	bound := map[config.Key]bool{}
 	for i := range objects {
-		bound[policyOf(&objects[i])] = true
+		bound[objects[i].PolicyOf()] = true
 	}
 	params := func(kind *admissionregistrationv1.ParamKind) *admissionregistrationv1.ParamRef {
 		if kind == nil {
@@ -212,7 +200,7 @@ func (p *policies) onlyPolicy(name string) (kept []config.Object, err error) {
 		if o.IsPolicy() {
 			known[o.Name], found = true, found || is(o.Key)
 		} else {
-			policy = policyOf(o)
+			policy = o.PolicyOf()
 		}
 		if is(policy) || o.Cluster != nil {
 			kept = append(kept, *o)

@@ -105,13 +105,11 @@ func (c *command) selected(objects []config.Object) ([]config.Object, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(objects), func(o config.Object) bool {
-		switch {
-		case o.Binding != nil:
-			return !slices.Contains(c.policies, o.Binding.Spec.PolicyName)
-		case o.MutatingBinding != nil:
-			return !slices.Contains(c.policies, o.MutatingBinding.Spec.PolicyName)
+		name := o.PolicyOf().Name
+		if o.IsPolicy() {
+			name = o.Name
 		}
-		return o.IsPolicy() && !slices.Contains(c.policies, o.Name)
+		return name != "" && !slices.Contains(c.policies, name)
 	}), nil
 }
 

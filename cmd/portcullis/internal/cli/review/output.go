@@ -58,7 +58,7 @@ func findingsOf(d *document, r *report) (found []*finding) {
 		}
 		before := len(found)
 		for _, h := range s.Hooks {
-			if h.Outcome == s.Outcome || h.Outcome == outcomeFailed {
+			if s.refusedBy(h) {
 				found = append(found, s.finding(d, h))
 			}
 		}
@@ -82,12 +82,17 @@ func (f *finding) saying(message string) *finding {
 	return f
 }
 
+// refusedBy reports whether the hook refuses the request of a stage that does not allow it: a policy may fail beside a denial.
+func (s *stageReport) refusedBy(h hookReport) bool {
+	return h.Outcome == s.Outcome || h.Outcome == outcomeFailed
+}
+
 // finding is the refusal by one hook.
 func (s *stageReport) finding(d *document, h hookReport) *finding {
 	f := (&finding{document: d, verdict: h.Outcome, by: h.Hook}).saying(cmp.Or(h.Reason, s.Message))
 	refused := 0
 	for _, other := range s.Hooks {
-		if other.Outcome == s.Outcome || other.Outcome == outcomeFailed {
+		if s.refusedBy(other) {
 			refused++
 		}
 	}
