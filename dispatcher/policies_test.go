@@ -43,7 +43,7 @@ func (testPolicy) Reinvocation() admissionregistrationv1.ReinvocationPolicyType 
 
 func (testPolicy) Stage() admissionv1.Stage { return validate }
 
-func (testPolicy) Asks() []match.Question { return nil }
+func (testPolicy) Asks(string) []match.Question { return nil }
 
 func (testPolicy) BindingNamespaces() *metav1.LabelSelector { return nil }
 

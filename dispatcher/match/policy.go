@@ -30,8 +30,8 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 	BindingNamespaces() *metav1.LabelSelector
 	// FailurePolicy is Ignore if the policy refuses no request while the mesh is away, else Fail.
 	FailurePolicy() admissionregistrationv1.FailurePolicyType
-	// Asks are the things that the policy asks the cluster of a request, beside the labels of namespaces.
-	Asks() []Question
+	// Asks are the things that the policy asks a cluster about a request, beside the labels of namespaces. An empty name is a cluster that no document names.
+	Asks(cluster string) []Question
 	// Judge judges a request that meets the constraints. as is the version in which the policy sees it, as [Decision] has it. unmatched is
 	// [Decision.Unmatched]. The error is the failure of a policy, beside its response: under Ignore
 	// it has the warnings and audit annotations of the rest, under Fail it refuses the request. ctx bounds look-ups and the evaluation.
@@ -70,10 +70,10 @@ func (q Question) String() string {
 
 // asks reports the questions of a policy.
 func (h *Hook) asks(report report) {
-	for _, q := range h.Policy.Asks() {
+	for _, q := range h.Policy.Asks("") {
 		access := "asks the API server of the cluster"
 		if q.Code == CodeParams {
-			access = "lists the objects in the cluster, for which the identity of the mesh there needs the permission"
+			access = "lists the objects in the cluster, for which the identity of the mesh there needs the permission, unless PolicyParams have some for it"
 		}
 		report(SeverityInfo, q.Code, q.Field, fmt.Sprintf("for %s the mesh %s: where it cannot, the policy fails, and its failurePolicy decides", q, access))
 	}
@@ -147,6 +147,9 @@ func (a *Attributes) Book(n int64) (release func(), err error) {
 
 // Namespace is the namespace of the request; empty for an object in none.
 func (a *Attributes) Namespace() string { return a.req.GetNamespace() }
+
+// ClusterName is the name of the cluster of the request.
+func (a *Attributes) ClusterName() string { return a.req.GetCluster() }
 
 // Cluster has the facts about the cluster of the request.
 func (a *Attributes) Cluster() Cluster { return a.cluster }

@@ -228,7 +228,7 @@ func with[P interface{ Clone() P }](all []P, i int, change func(p *P)) []P {
 
 // Clone copies a policy and its bindings.
 func (p bound) Clone() bound {
-	c := bound{ValidatingAdmissionPolicy: p.DeepCopy()}
+	c := bound{ValidatingAdmissionPolicy: p.DeepCopy(), configured: p.configured}
 	for _, b := range p.bindings {
 		c.bindings = append(c.bindings, b.DeepCopy())
 	}

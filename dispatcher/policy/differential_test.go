@@ -125,17 +125,21 @@ func brief(name string, spec any) string {
 func (l *laboratory) world(all []bound) *world {
 	l.Helper()
 	w := &world{policies: all, variants: map[string]validating.PolicyHook{}}
-	in := match.Input{Revision: "r1"}
+	in, known := match.Input{Revision: "r1"}, match.Cluster(l.known)
 	for _, p := range all {
 		legacyscheme.Scheme.Default(p.ValidatingAdmissionPolicy)
 		for _, b := range p.bindings {
 			legacyscheme.Scheme.Default(b)
 		}
 		w.hooks = append(w.hooks, compilePolicy(p.ValidatingAdmissionPolicy, p.bindings))
-		in.Objects = append(in.Objects, match.Object{Policy: l.compile.Compile(p.ValidatingAdmissionPolicy).Bind(p.bindings)})
+		definition := l.compile.Compile(p.ValidatingAdmissionPolicy)
+		if p.configured {
+			definition, known = definition.WithParams(configured(l, p.Spec.ParamKind)), unasked{l.known}
+		}
+		in.Objects = append(in.Objects, match.Object{Policy: definition.Bind(p.bindings)})
 	}
 	w.snapshot, _ = match.Compile(in) // findings are expected: not every selector can be parsed
-	source := static{known: l.known, snapshot: w.snapshot}
+	source := static{known: known, snapshot: w.snapshot}
 	var err error
 	if w.dispatcher, err = dispatcher.New(dispatcher.Options{Snapshots: source, Clusters: source, Streams: noStreams{}}); err != nil {
 		l.Fatal(err)
@@ -340,7 +344,7 @@ func interesting() []string {
 		"allowed", "denied with 403", "denied with 401", "denied with 413", "denied with 422", "warned", "annotated", "audited", "two policies deny",
 		"P1: several denials", "P2: a message that is not needed", "P5: no namespace", "P3: failed open", "A1: long warnings", "A3: long annotations",
 		"budget spent", "budget of a message spent", "failed to configure policy", "failed to configure binding", "failed expression", "error of an expression",
-		"no params found", "no namespace for params", "a namespace for params without", "unknown kind of params", "params", "several params", "namespaceObject",
+		"no params found", "no namespace for params", "a namespace for params without", "unknown kind of params", "params", "several params", "configured params", "namespaceObject",
 		"P5: a missing namespace",
 		"CREATE", "UPDATE", "DELETE", "CONNECT", "dry run", "subresource", "namespaces", "widgets", "gadgets", "nodes",
 	}
@@ -364,6 +368,7 @@ func (y tally) add(c experiment, j judgement) {
 		events["params"] = events["params"] || p.Spec.ParamKind != nil
 		events["namespaceObject"] = events["namespaceObject"] || strings.Contains(brief("", p.Spec), "namespaceObject")
 		for _, b := range p.bindings {
+			events["configured params"] = events["configured params"] || p.configured && p.Spec.ParamKind != nil && b.Spec.ParamRef != nil
 			events["several params"] = events["several params"] || p.Spec.ParamKind != nil && b.Spec.ParamRef != nil && b.Spec.ParamRef.Selector != nil
 		}
 	}

@@ -109,7 +109,7 @@ func (c mutation) String() string {
 // world compiles policies, which are completed as the API server does.
 func (l *mutatingLaboratory) world(all []boundMutating) *mutatingWorld {
 	l.Helper()
-	w, in := &mutatingWorld{policies: all}, match.Input{Revision: "r1"}
+	w, in, known := &mutatingWorld{policies: all}, match.Input{Revision: "r1"}, match.Cluster(l.known)
 	for _, p := range all {
 		legacyscheme.Scheme.Default(p.MutatingAdmissionPolicy)
 		for _, b := range p.bindings {
@@ -123,10 +123,14 @@ func (l *mutatingLaboratory) world(all []boundMutating) *mutatingWorld {
 			hook.ParamInformer, w.params = i, true
 		}
 		w.named = append(w.named, hook)
-		in.Objects = append(in.Objects, match.Object{Policy: l.compile.CompileMutating(p.MutatingAdmissionPolicy).Bind(p.bindings)})
+		definition := l.compile.CompileMutating(p.MutatingAdmissionPolicy)
+		if p.configured {
+			definition, known = definition.WithParams(configured(l, p.Spec.ParamKind)), unasked{l.known}
+		}
+		in.Objects = append(in.Objects, match.Object{Policy: definition.Bind(p.bindings)})
 	}
 	snapshot, _ := match.Compile(in) // findings are expected: not every selector can be parsed
-	source, codec := static{known: l.known, snapshot: snapshot}, builtin.New(builtin.Options{})
+	source, codec := static{known: known, snapshot: snapshot}, builtin.New(builtin.Options{})
 	var err error
 	w.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Snapshots: source, Clusters: source, Streams: noStreams{}, Codec: func(a conversion.Allowance) chain.Codec { return codec.NewPatchSession(a) },
@@ -375,7 +379,7 @@ func reducedMutating(all []boundMutating) (smaller [][]boundMutating) {
 
 // Clone copies a policy and its bindings.
 func (p boundMutating) Clone() boundMutating {
-	c := boundMutating{MutatingAdmissionPolicy: p.DeepCopy()}
+	c := boundMutating{MutatingAdmissionPolicy: p.DeepCopy(), configured: p.configured}
 	for _, b := range p.bindings {
 		c.bindings = append(c.bindings, b.DeepCopy())
 	}

@@ -14,12 +14,14 @@ import (
 type boundMutating struct {
 	*admissionregistrationv1.MutatingAdmissionPolicy
 
-	bindings []*admissionregistrationv1.MutatingAdmissionPolicyBinding
+	bindings   []*admissionregistrationv1.MutatingAdmissionPolicyBinding
+	configured bool // its params are in the configuration
 }
 
 func (r random) mutatingPolicies() (all []boundMutating) {
+	configured := r.in(2)
 	for i := range 1 + r.IntN(4) {
-		p := boundMutating{MutatingAdmissionPolicy: r.mutatingPolicy(fmt.Sprintf("p%d.example.com", i))}
+		p := boundMutating{MutatingAdmissionPolicy: r.mutatingPolicy(fmt.Sprintf("p%d.example.com", i)), configured: configured}
 		for j := range 1 + r.IntN(3) {
 			b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName = p.Name

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
@@ -42,7 +43,7 @@ func paramKindOf(k *admissionregistrationv1.ParamKind) *schema.GroupVersionKind 
 type paramRef struct {
 	*admissionregistrationv1.ParamRef
 
-	selector string
+	selector labels.Selector
 	err      error
 }
 
@@ -58,10 +59,7 @@ func newParamRef(r *admissionregistrationv1.ParamRef) *paramRef {
 	case r.Name == "" && r.Selector == nil:
 		ref.err = errors.New("one of name or selector must be provided")
 	case r.Selector != nil:
-		selector, err := metav1.LabelSelectorAsSelector(r.Selector)
-		if ref.err = err; err == nil {
-			ref.selector = selector.String()
-		}
+		ref.selector, ref.err = metav1.LabelSelectorAsSelector(r.Selector)
 	}
 	return ref
 }
@@ -71,13 +69,22 @@ type paramSource struct {
 	attributes *match.Attributes
 	kind       *schema.GroupVersionKind // nil without params
 	namespaced bool
+	shelves    []*shelf // of the configuration; none for the objects of the cluster
 }
 
-// paramsFor looks the kind of the params up in the cluster of a request (ensureParamsForPolicyLocked of k8s.io/apiserver's policy source).
+// paramsFor looks the kind of the params up in the configuration, or else in the cluster of a request (ensureParamsForPolicyLocked of k8s.io/apiserver's
+// policy source).
 func (p *compiled) paramsFor(a *match.Attributes) (s paramSource, err error) {
 	s = paramSource{attributes: a, kind: p.paramKind}
 	if s.kind == nil {
 		return s, nil
+	}
+	if s.shelves, err = p.configured.in(a.ClusterName()); len(s.shelves) > 0 {
+		if err != nil {
+			err = fmt.Errorf("the params of kind %s: %w", s.kind.Kind, err)
+		}
+		s.namespaced = s.shelves[0].items[0].namespace != ""
+		return s, err
 	}
 	switch s.namespaced, err = a.Cluster().Namespaced(*s.kind); {
 	case meta.IsNoMatchError(err):
@@ -105,14 +112,25 @@ func (s *paramSource) collect(ctx context.Context, ref *paramRef) ([]param, erro
 	if ref.err != nil {
 		return nil, ref.err
 	}
-	params, err := s.attributes.Cluster().Objects(ctx, match.Selection{Kind: *s.kind, Namespace: namespace, Name: ref.Name, Selector: ref.selector})
+	params, err := s.selected(ctx, match.Selection{Kind: *s.kind, Namespace: namespace, Name: ref.Name}, ref.selector)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the cluster and the kind
+		return nil, err
 	}
 	if action := ref.ParameterNotFoundAction; len(params) == 0 && action != nil && *action == admissionregistrationv1.DenyAction {
 		return nil, errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
 	}
 	return params, nil
+}
+
+// selected are the params that a selection means. by selects them by label, without a name.
+func (s *paramSource) selected(ctx context.Context, of match.Selection, by labels.Selector) ([]param, error) {
+	if len(s.shelves) > 0 {
+		return selected(s.shelves, of, by), nil
+	}
+	if by != nil {
+		of.Selector = by.String()
+	}
+	return s.attributes.Cluster().Objects(ctx, of) //nolint:wrapcheck // it names the cluster and the kind
 }
 
 // withParam is the request with a param.
@@ -200,8 +218,8 @@ func (x *asked) asks(code string) bool {
 }
 
 // Asks implements [match.Policy].
-func (p *compiled) Asks() (all []match.Question) {
-	if p.paramKind != nil {
+func (p *compiled) Asks(cluster string) (all []match.Question) {
+	if known, _ := p.configured.in(cluster); p.paramKind != nil && len(known) == 0 {
 		all = append(all, match.Question{Code: match.CodeParams, Field: ".paramKind", Kind: *p.paramKind})
 	}
 	for _, code := range []string{match.CodeNamespaceObject, match.CodeAuthorizer} {

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 )
 
 // Kinds of params: objects in namespaces, which kube-apiserver reads as Go types; custom resources in none; and custom resources that nobody serves.
@@ -89,15 +91,66 @@ func (cluster) Objects(_ context.Context, s match.Selection) (all []*unstructure
 		}
 	}
 	for _, o := range objects {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
-			return nil, err
-		}
-		u := &unstructured.Unstructured{Object: content}
-		u.SetGroupVersionKind(s.Kind)
-		all = append(all, u)
+		all = append(all, asRead(o, s.Kind))
 	}
 	return all, nil
+}
+
+// asRead is an object as the mesh reads it.
+func asRead(o runtime.Object, kind schema.GroupVersionKind) *unstructured.Unstructured {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err) // objects have no fields that cannot be written
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(kind)
+	return u
+}
+
+// configured are the params of a kind in the configuration: the objects that the test cluster has, some of them for all clusters and others for this one,
+// and an object for another cluster; nil for a kind of which there are none.
+func configured(t testing.TB, k *admissionregistrationv1.ParamKind) *policy.Params {
+	t.Helper()
+	kind := kindOfParams(k)
+	if kind == nil || *kind == missingParams {
+		return nil
+	}
+	everywhere, here, elsewhere := policy.ParamSet{}, policy.ParamSet{Clusters: []string{"b", "c"}}, policy.ParamSet{Clusters: []string{"a"}}
+	for i, o := range slices.Backward(paramObjects()) {
+		if _, custom := o.(*unstructured.Unstructured); custom != (*kind == limitParams) {
+			continue
+		}
+		into := &everywhere
+		if i%2 == 0 {
+			into = &here
+		}
+		into.Objects = append(into.Objects, asRead(o, *kind))
+	}
+	other := everywhere.Objects[0].DeepCopy()
+	other.SetName("missing")
+	elsewhere.Objects = append(elsewhere.Objects, other)
+	p, conflicts := policy.NewParams([]policy.ParamSet{elsewhere, here, everywhere})
+	if len(conflicts) > 0 {
+		t.Fatal(conflicts)
+	}
+	return p
+}
+
+// unasked is the test cluster, which cannot be asked for params.
+type unasked struct{ cluster }
+
+func (u unasked) Namespaced(kind schema.GroupVersionKind) (bool, error) {
+	if kind != missingParams {
+		return false, errors.New("the cluster was asked")
+	}
+	return u.cluster.Namespaced(kind)
+}
+
+func (u unasked) Objects(ctx context.Context, s match.Selection) ([]*unstructured.Unstructured, error) {
+	if s.Kind != match.NamespaceKind {
+		return nil, errors.New("the cluster was asked")
+	}
+	return u.cluster.Objects(ctx, s)
 }
 
 // informer is the informer of a kind of params, as kube-apiserver has it.

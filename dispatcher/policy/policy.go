@@ -55,6 +55,7 @@ type compiled struct {
 	err        error  // the policy cannot be compiled at all
 
 	paramKind      *schema.GroupVersionKind // nil without params
+	configured     *Params                  // nil for params of clusters alone
 	expressions    []asked
 	readsNamespace bool // an expression may name namespaceObject
 }

@@ -34,12 +34,14 @@ func (r random) in(n int) bool { return r.IntN(n) == 0 }
 type bound struct {
 	*admissionregistrationv1.ValidatingAdmissionPolicy
 
-	bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	bindings   []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	configured bool // its params are in the configuration
 }
 
 func (r random) policies() (all []bound) {
+	configured := r.in(2)
 	for i := range 1 + r.IntN(4) {
-		p := bound{ValidatingAdmissionPolicy: r.policy(fmt.Sprintf("p%d.example.com", i))}
+		p := bound{ValidatingAdmissionPolicy: r.policy(fmt.Sprintf("p%d.example.com", i)), configured: configured}
 		for j := range 1 + r.IntN(5) {
 			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName, b.Spec.ValidationActions = p.Name, r.actions()

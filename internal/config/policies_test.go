@@ -64,7 +64,7 @@ func TestPoliciesSayForWhatTheyAskTheCluster(t *testing.T) {
 	const fails = ": where it cannot, the policy fails, and its failurePolicy decides"
 	want := []string{
 		`p.yaml:6: ValidatingAdmissionPolicy "a": spec.paramKind: for the params, of kind ConfigMap of v1, the mesh lists the objects in the cluster, ` +
-			`for which the identity of the mesh there needs the permission` + fails,
+			`for which the identity of the mesh there needs the permission, unless PolicyParams have some for it` + fails,
 		`p.yaml:8: ValidatingAdmissionPolicy "a": spec.variables[0].expression: for the namespaceObject the mesh asks the API server of the cluster` + fails,
 		`p.yaml:10: ValidatingAdmissionPolicy "a": spec.auditAnnotations[0].valueExpression: for the authorizer the mesh asks the API server of the cluster` + fails,
 	}

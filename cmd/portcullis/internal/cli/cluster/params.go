@@ -20,7 +20,7 @@ func noteParams(notes io.Writer, cluster string, hooks []*match.Hook, served reg
 		if h.Policy == nil || !h.Serves(cluster) {
 			continue
 		}
-		for _, q := range h.Policy.Asks() {
+		for _, q := range h.Policy.Asks(cluster) {
 			if q.Code != match.CodeParams {
 				continue
 			}
