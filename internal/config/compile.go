@@ -39,7 +39,7 @@ func Recompile(last *match.Snapshot, revision string, objects []Object) (*match.
 		case o.Cluster != nil:
 			problems = append(problems, withoutCallers(o)...)
 			in.Bypasses[o.Name] = bypass(o.Cluster.Spec.Bypass)
-		case o.Role != nil, o.IsPolicy(), o.binds() != "":
+		case o.Role != nil, o.IsPolicy(), o.binds() != "", o.Params != nil:
 		default:
 			in.Objects = append(in.Objects, match.Object{
 				Source: o.Origin(), Digest: o.Digest, Pending: o.Pending, Validating: o.Validating, Mutating: o.Mutating, Conditions: o.Conditions,

@@ -92,6 +92,8 @@ type Object struct {
 	// Short is a Policy, the short form of a policy of Kubernetes, and Expandable is the same compiled.
 	Short      *kinds.Policy
 	Expandable *policies.Policy
+	// Params are PolicyParams.
+	Params *kinds.PolicyParams
 	// Route is a HookRoute.
 	Route *kinds.HookRoute
 	// Cluster is a Cluster.
@@ -117,7 +119,8 @@ type Object struct {
 	Manifest []byte
 
 	variants  []shortVariant // of Short
-	hookLines []int          // in File, of each webhook
+	params    params         // of Params
+	hookLines []int          // in File, of each webhook, or of each object of Params
 	specLines map[string]int // in File, of each field in the spec of a route or a policy
 }
 
@@ -127,11 +130,19 @@ func (o *Object) LineOf(path string) int {
 	switch {
 	case len(steps) < 2:
 	case steps[0] == "webhooks" || steps[0] == o.hooksField():
-		if i, err := strconv.Atoi(steps[1]); err == nil && i >= 0 && i < len(o.hookLines) {
-			return o.hookLines[i]
-		}
+		return o.itemLine(steps[1])
+	case o.Params != nil && len(steps) > 2:
+		return o.itemLine(steps[2])
 	case steps[0] == "spec":
 		return cmp.Or(o.specLines[steps[1]], o.Line)
+	}
+	return o.Line
+}
+
+// itemLine is the line of a webhook, or of an object of Params, by its index.
+func (o *Object) itemLine(index string) int {
+	if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(o.hookLines) {
+		return o.hookLines[i]
 	}
 	return o.Line
 }
@@ -204,6 +215,8 @@ func (o *Object) Content() any {
 		return o.Route
 	case o.Role != nil:
 		return o.Role
+	case o.Params != nil:
+		return o.Params
 	case o.Policy != nil:
 		return o.Policy
 	case o.Short != nil:

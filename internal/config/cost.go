@@ -35,7 +35,19 @@ const (
 	MaxTotalCombinations = 100_000
 )
 
-// Cost is the effort to compile objects, and to plan entries that bring their requests.
+// Limits of PolicyParams.
+const (
+	// MaxParams bounds the objects of one document, each counted for each cluster that the document names.
+	MaxParams = 10_000
+	// MaxParamBytes bounds the memory of one document, and so of one object, in bytes.
+	MaxParamBytes = 4 << 20
+	// MaxTotalParams bounds the objects of all documents in force, counted as for MaxParams.
+	MaxTotalParams = 40_000
+	// MaxTotalParamBytes bounds the memory of all documents in force, in bytes.
+	MaxTotalParamBytes = 32 << 20
+)
+
+// Cost is the effort to compile objects, to plan entries that bring their requests, and to keep the params of policies.
 type Cost struct {
 	// Conditions is the number of matchConditions.
 	Conditions int
@@ -43,22 +55,34 @@ type Cost struct {
 	Bytes int
 	// Combinations is the number of combinations that rules name.
 	Combinations int
+	// Params is the number of objects of PolicyParams, each counted for each cluster that its document names.
+	Params int
+	// ParamBytes is the memory of these documents, in bytes.
+	ParamBytes int
 }
 
 // DocumentLimit is the most that one document may cost.
-func DocumentLimit() Cost { return Cost{MaxConditions, MaxConditionBytes, MaxCombinations} }
+func DocumentLimit() Cost {
+	return Cost{MaxConditions, MaxConditionBytes, MaxCombinations, MaxParams, MaxParamBytes}
+}
 
 // TotalLimit is the most that all objects in force may cost together.
-func TotalLimit() Cost { return Cost{MaxTotalConditions, MaxTotalConditionBytes, MaxTotalCombinations} }
+func TotalLimit() Cost {
+	return Cost{MaxTotalConditions, MaxTotalConditionBytes, MaxTotalCombinations, MaxTotalParams, MaxTotalParamBytes}
+}
 
 // Plus is the sum.
 func (c Cost) Plus(more Cost) Cost {
-	return Cost{c.Conditions + more.Conditions, c.Bytes + more.Bytes, c.Combinations + more.Combinations}
+	return Cost{
+		c.Conditions + more.Conditions, c.Bytes + more.Bytes, c.Combinations + more.Combinations, c.Params + more.Params, c.ParamBytes + more.ParamBytes,
+	}
 }
 
 // Minus is the difference.
 func (c Cost) Minus(less Cost) Cost {
-	return Cost{c.Conditions - less.Conditions, c.Bytes - less.Bytes, c.Combinations - less.Combinations}
+	return Cost{
+		c.Conditions - less.Conditions, c.Bytes - less.Bytes, c.Combinations - less.Combinations, c.Params - less.Params, c.ParamBytes - less.ParamBytes,
+	}
 }
 
 // Raised has the figures of c in which a change from old to new costs more; the others are 0. No limit refuses a change for a figure
@@ -72,7 +96,8 @@ func (c Cost) Raised(from, to Cost) Cost {
 	}
 	return Cost{
 		figure(c.Conditions, from.Conditions, to.Conditions), figure(c.Bytes, from.Bytes, to.Bytes),
-		figure(c.Combinations, from.Combinations, to.Combinations),
+		figure(c.Combinations, from.Combinations, to.Combinations), figure(c.Params, from.Params, to.Params),
+		figure(c.ParamBytes, from.ParamBytes, to.ParamBytes),
 	}
 }
 
@@ -87,6 +112,11 @@ func (c Cost) Over(limit Cost) string {
 	case c.Combinations > max(limit.Combinations, 0):
 		return fmt.Sprintf("rules with %s combinations of group, version, resource, operation and scope, and at most %s",
 			thousands(c.Combinations), thousands(limit.Combinations))
+	case c.Params > max(limit.Params, 0):
+		return fmt.Sprintf("%s objects of PolicyParams, counted for each cluster that their document names, and at most %s",
+			thousands(c.Params), thousands(limit.Params))
+	case c.ParamBytes > max(limit.ParamBytes, 0):
+		return fmt.Sprintf("PolicyParams that take %s bytes of memory, and at most %s", thousands(c.ParamBytes), thousands(limit.ParamBytes))
 	}
 	return ""
 }
@@ -101,8 +131,11 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
-	if o.Short != nil {
+	switch {
+	case o.Short != nil:
 		return shortCost(&o.Short.Spec)
+	case o.Params != nil:
+		return o.params.cost(o.Params.Spec.Clusters)
 	}
 	if o.IsPolicy() {
 		for _, x := range o.expressions() {

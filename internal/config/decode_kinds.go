@@ -31,9 +31,9 @@ func (d *document) read(h head) {
 	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
 	var ok bool
 	switch h.APIVersion + " " + h.Kind {
-	case admissionregistrationV1 + " " + validatingKind:
+	case admissionregistrationV1 + " " + validatingKind, kinds.APIVersion + " " + kinds.ValidatingHooksKind:
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
-	case admissionregistrationV1 + " " + mutatingKind:
+	case admissionregistrationV1 + " " + mutatingKind, kinds.APIVersion + " " + kinds.MutatingHooksKind:
 		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1beta1 + " " + validatingKind:
 		o.Validating, ok = readAs(d, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
@@ -43,10 +43,6 @@ func (d *document) read(h head) {
 		o.Validating, ok = readThrough(d, readExternalHooks)
 	case admissionregistrationV1alpha1 + " " + kinds.InitializersKind, kinds.APIVersion + " " + kinds.InitializersKind:
 		o.Mutating, ok = readThrough(d, readInitializers)
-	case kinds.APIVersion + " " + kinds.ValidatingHooksKind:
-		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
-	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
-		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case kinds.APIVersion + " " + kinds.HookRouteKind:
 		o.Route, ok = readAs(d, (*kinds.HookRoute).Validate)
 	case kinds.APIVersion + " " + kinds.ClusterKind:
@@ -55,6 +51,8 @@ func (d *document) read(h head) {
 		o.Role, ok = readAs(d, (*kinds.Role).Validate)
 	case kinds.APIVersion + " " + kinds.PolicyKind:
 		o.Short, ok = d.readShort()
+	case kinds.APIVersion + " " + kinds.PolicyParamsKind:
+		o.Params, ok = d.readParams(&o)
 	default:
 		ok = d.readPolicyKind(h, &o)
 	}
@@ -109,11 +107,14 @@ func (d *document) readPolicyKind(h head, o *Object) (ok bool) {
 	return ok
 }
 
-// hookLines are the lines of the webhooks of an object.
+// hookLines are the lines of the webhooks of an object, or of its params.
 func (d *document) hookLines(o *Object) []int {
-	lines := make([]int, len(o.Webhooks()))
+	lines, list := make([]int, max(len(o.Webhooks()), len(o.params.objects))), o.hooksField()
+	if o.Params != nil {
+		list = "spec.objects"
+	}
 	for i := range lines {
-		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, o.hooksField(), i))
+		lines[i] = d.lineOf(fmt.Sprintf("%s%s[%d]", d.prefix, list, i))
 	}
 	return lines
 }
@@ -198,7 +199,7 @@ func unread(h head) string {
 
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
-	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.ValidatingHooksKind,
+	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.PolicyParamsKind, kinds.ValidatingHooksKind,
 		kinds.MutatingHooksKind, kinds.InitializersKind}
 	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind, mutatingPolicyKind, mutatingBindingKind}
 	for _, version := range []struct {

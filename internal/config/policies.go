@@ -224,7 +224,7 @@ func (o *Object) PolicyOf() Key {
 }
 
 // boundPolicies returns the policies that bindings put into force, and each Policy, which needs none. The problems are about policies and bindings that
-// stand alone.
+// stand alone, and about params that contradict each other.
 func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	bindings := map[Key][]*Object{}
 	for i := range objects {
@@ -232,6 +232,7 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 			bindings[o.PolicyOf()] = append(bindings[o.PolicyOf()], o)
 		}
 	}
+	params, problems := paramsByKind(objects)
 	for i := range objects {
 		o := &objects[i]
 		if o.Short != nil {
@@ -247,7 +248,7 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", message))
 			continue
 		}
-		bound = append(bound, bind(o, mine))
+		bound = append(bound, bind(o, mine, params[o.ParamKind()]))
 	}
 	for key, alone := range bindings {
 		for _, o := range alone {
@@ -257,10 +258,18 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 	return bound, problems
 }
 
-// bind returns a policy with its bindings. Its digest stands for all of them.
-func bind(o *Object, bindings []*Object) match.Object {
-	digest := sha256.New()
+// bind returns a policy with its bindings, and with its params in the configuration, which may be nil. Its digest stands for all of them.
+func bind(o *Object, bindings []*Object, params *configuredParams) match.Object {
+	digest, definition, mutates := sha256.New(), o.Definition, o.MutatingDefinition
 	digest.Write([]byte(o.Digest))
+	if params != nil {
+		digest.Write(params.digest.Sum(nil))
+		if definition != nil {
+			definition = definition.WithParams(params.Params)
+		} else {
+			mutates = mutates.WithParams(params.Params)
+		}
+	}
 	var validating []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	var mutating []*admissionregistrationv1.MutatingAdmissionPolicyBinding
 	for _, b := range bindings {
@@ -272,10 +281,10 @@ func bind(o *Object, bindings []*Object) match.Object {
 		}
 	}
 	bound := match.Object{Source: o.Origin(), Digest: hex.EncodeToString(digest.Sum(nil))}
-	if o.Definition != nil {
-		bound.Policy = o.Definition.Bind(validating)
+	if definition != nil {
+		bound.Policy = definition.Bind(validating)
 	} else {
-		bound.Policy = o.MutatingDefinition.Bind(mutating)
+		bound.Policy = mutates.Bind(mutating)
 	}
 	return bound
 }

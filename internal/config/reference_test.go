@@ -25,6 +25,8 @@ func TestTheReferenceListsTheFieldsOfEachKind(t *testing.T) {
 		"HookRoute": reflect.TypeFor[kinds.HookRouteSpec](),
 		"Cluster":   reflect.TypeFor[kinds.ClusterSpec](),
 		"Role":      reflect.TypeFor[kinds.RoleSpec](),
+
+		"PolicyParams": reflect.TypeFor[kinds.PolicyParamsSpec](),
 	} {
 		_, section, _ := strings.Cut(string(referencePage(t)), "\n## "+heading+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
@@ -74,7 +76,7 @@ func TestTheReferenceListsTheCodesOfFindings(t *testing.T) {
 }
 
 func TestTheLimitsOfTheReferenceExist(t *testing.T) {
-	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "kubernetes": "kubernetes", "cluster": "../cluster", "identity": "../identity", "gateway": "gateway", "service": "service", "lint": "lint", "match": "../../dispatcher/match"}
+	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "kubernetes": "kubernetes", "cluster": "../cluster", "identity": "../identity", "gateway": "gateway", "service": "service", "lint": "lint", "match": "../../dispatcher/match", "policy": "../../dispatcher/policy"}
 	names := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)`").FindAllSubmatch(referencePage(t), -1)
 	if len(names) == 0 {
 		t.Fatal("the reference names no constant")

@@ -63,6 +63,11 @@ func allKinds() []kind {
 			of: reflect.TypeFor[kinds.Policy](), rules: policyRules(),
 			columns: inForce(column("Mode", ".spec.mode"), wide(column("Resources", ".spec.resources"))),
 		},
+		kinds.PolicyParamsKind: {
+			description: "PolicyParams are params of ValidatingAdmissionPolicies and MutatingAdmissionPolicies in the configuration of the mesh: objects that " +
+				"no cluster needs to have.",
+			of: reflect.TypeFor[kinds.PolicyParams](), rules: paramsRules(), columns: inForce(wide(column("Clusters", ".spec.clusters"))),
+		},
 		kinds.ValidatingHooksKind: {
 			description: "ValidatingHookConfiguration has validating hooks: it is a ValidatingWebhookConfiguration of " +
 				"admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not call.",

@@ -264,3 +264,41 @@ func TestTheSchemaOfInitializersRefusesAsTheDecoderDoes(t *testing.T) {
 		agree(t, server, fmt.Sprintf("%q in the place of %q", tc.new, tc.old), []byte(document), tc.decoderAlone)
 	}
 }
+
+const fullParams = `apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: a}
+spec:
+  clusters: [prod-1]
+  objects:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: limits, namespace: ns, labels: {a: b}, annotations: {c: d}}, data: {most: "3"}, more: [1, {a: null}]}
+`
+
+// TestTheSchemaOfParamsRefusesAsTheDecoderDoes changes one field at a time.
+func TestTheSchemaOfParamsRefusesAsTheDecoderDoes(t *testing.T) {
+	server := newAPIServer(t)
+	for _, tc := range []struct {
+		old, new     string
+		decoderAlone bool
+	}{
+		{}, // as it is
+		{old: "prod-1", new: "Prod"},
+		{old: "prod-1", new: "a, a"},
+		{old: "  clusters: [prod-1]\n"},
+		{old: "clusters", new: "cluster"},
+		{old: "apiVersion: v1, "},
+		{old: "apiVersion: v1,", new: "apiVersion: a/b/c,", decoderAlone: true},
+		{old: "kind: ConfigMap, "},
+		{old: "ConfigMap", new: "''"},
+		{old: "ConfigMap", new: "Secret", decoderAlone: true},
+		{old: "name: limits, "},
+		{old: "name: limits", new: "name: 5"},
+		{old: "namespace: ns, "},
+		{old: "namespace: ns", new: "namespace: ''"},
+		{old: "a: b}, ann", new: "a: 1}, ann"},
+		{old: "a: b}, ann", new: "a: b c}, ann", decoderAlone: true},
+	} {
+		document := strings.Replace(fullParams, tc.old, tc.new, 1)
+		agree(t, server, fmt.Sprintf("%q in the place of %q", tc.new, tc.old), []byte(document), tc.decoderAlone)
+	}
+}

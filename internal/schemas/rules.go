@@ -269,6 +269,27 @@ func differ(field string) rule {
 	return cel(fmt.Sprintf("self.all(a, self.exists_one(b, b.%[1]s == a.%[1]s))", field), "each has a "+field+" of its own", "")
 }
 
+// paramsRules are the rules of PolicyParams. Beside these fields an object has any.
+func paramsRules() map[string]rule {
+	text := schema{Type: "string", MinLength: ptr.To(int64(1))}
+	return map[string]rule{
+		"spec.clusters": names(), "spec.objects": items(1, kinds.MaxParamObjects),
+		"spec.objects[]": func(s *schema) {
+			*s = schema{
+				Type: "object", XPreserveUnknownFields: ptr.To(true), Required: []string{"apiVersion", "kind", "metadata"},
+				Properties: map[string]schema{
+					"apiVersion": text, "kind": text, "metadata": {
+						Type: "object", XPreserveUnknownFields: ptr.To(true), Required: []string{"name"},
+						Properties: map[string]schema{"name": text, "namespace": text, "labels": {
+							Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &schema{Type: "string"}},
+						}},
+					},
+				},
+			}
+		},
+	}
+}
+
 // policyRules mirror kinds.Policy.Validate, but for expressions, values of parameters, and the names of resources.
 func policyRules() map[string]rule {
 	modes := []string{string(kinds.ModeShadow), string(kinds.ModeWarn), string(kinds.ModeEnforce)}

@@ -286,6 +286,46 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestAPolicyHasParamsThatNoClusterHas has the mesh judge Pods by a param of a kind that kube-apiserver does not serve, and of whose cluster the mesh
+// has no kubeconfig.
+func TestAPolicyHasParamsThatNoClusterHas(t *testing.T) {
+	m := newMesh(t, mesh.Options{Documents: []string{mesh.Cluster(clusterName, kube.WebhookClientName, ""), `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-configured}
+spec:
+  paramKind: {apiVersion: e2e.example.com/v1, kind: Limit}
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: object.spec.containers.size() <= params.spec.most, messageExpression: "'at most ' + string(params.spec.most) + ' containers'"}]
+`, `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: e2e-configured}
+spec: {policyName: e2e-configured, validationActions: [Deny], paramRef: {selector: {matchLabels: {tier: web}}, parameterNotFoundAction: Deny}}
+`, `apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: e2e-configured}
+spec:
+  clusters: [` + clusterName + `]
+  objects:
+  - {apiVersion: e2e.example.com/v1, kind: Limit, metadata: {name: few, labels: {tier: web}}, spec: {most: 1}}
+  - {apiVersion: e2e.example.com/v1, kind: Limit, metadata: {name: none, labels: {tier: none}}, spec: {most: 0}}
+`}})
+	r := newRoadOn(t, m, m.Serve(t))
+	r.validate(t, admissionregistrationv1.Create)
+	namespace := r.newNamespace(t, nil)
+	one, two := kube.Pod(namespace, "one"), kube.Pod(namespace, "two")
+	two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Name: "second", Image: "a:1"})
+
+	eventually(t, "the Pod with two containers is denied", func() error {
+		if got := write(t, two, dryCreate); !strings.Contains(got.Message, "at most 1 containers") {
+			return fmt.Errorf("answer %+v", got)
+		}
+		return nil
+	})
+	if got := write(t, one, dryCreate); got != (answer{}) {
+		t.Errorf("the Pod with one container: %+v", got)
+	}
+}
+
 // createParams creates a ConfigMap.
 func createParams(t *testing.T, namespace, name string, labels, data map[string]string) {
 	t.Helper()

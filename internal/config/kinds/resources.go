@@ -31,6 +31,7 @@ func Resources() []Resource {
 		{Kind: HookRouteKind, Plural: "hookroutes", Short: []string{"hroute", "hr"}},
 		{Kind: ValidatingHooksKind, Plural: "validatinghookconfigurations", Short: []string{"vhook"}},
 		{Kind: MutatingHooksKind, Plural: "mutatinghookconfigurations", Short: []string{"mhook"}},
+		{Kind: PolicyParamsKind, Plural: "policyparams", Short: []string{"pparams"}},
 		{Kind: PolicyKind, Plural: "policies", Short: []string{"ppolicy"}},
 		{Kind: InitializersKind, Plural: "initializerconfigurations", Short: []string{"initconf"}},
 	}

@@ -12,7 +12,7 @@ import (
 // maxNamed is how many names a message has.
 const maxNamed = 5
 
-// unknownClusters finds routes and policies for clusters that are not declared: their reviews are refused before any hook is asked.
+// unknownClusters finds routes, policies and params for clusters that are not declared: their reviews are refused before any hook is asked.
 func unknownClusters(objects []config.Object, only func(config.Key) bool) []match.Finding {
 	declared := map[string]bool{}
 	for i := range objects {
@@ -30,6 +30,11 @@ func unknownClusters(objects []config.Object, only func(config.Key) bool) []matc
 			if missing := undeclared(append(o.Short.Spec.Differing(), o.Short.Spec.Clusters...), declared); len(missing) > 0 {
 				slices.Sort(missing)
 				findings = append(findings, noCluster(o, "clusters", slices.Compact(missing), "the policy judges nothing of them"))
+			}
+		}
+		if o.Params != nil {
+			if missing := undeclared(o.Params.Spec.Clusters, declared); len(missing) > 0 {
+				findings = append(findings, noCluster(o, "clusters", missing, "no policy reads the objects for them"))
 			}
 		}
 		if o.Route == nil {

@@ -43,6 +43,10 @@ const (
 	CodeCapabilityShared = "capability-shared"
 	// CodeTypeCheck: an expression of a policy has a type error for a kind that the policy matches.
 	CodeTypeCheck = "type-check"
+	// CodeParamsUnused: PolicyParams have objects of a kind that no policy has params of.
+	CodeParamsUnused = "params-unused"
+	// CodeParamsMissing: a binding denies, since the configuration has params of its kind and lacks the param that it names.
+	CodeParamsMissing = "params-missing"
 	// CodeWideFailOpen: resources that give power always fail open in a cluster, or every resource does.
 	CodeWideFailOpen = "wide-fail-open"
 )
@@ -97,6 +101,7 @@ func findings(
 		func() []match.Finding { return anyAuthority(objects, o.trusted(), only) },
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },
+		func() []match.Finding { return paramFindings(objects, only) },
 		func() []match.Finding { return o.TypeChecks.typeErrors(ctx, objects, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about, MaxSampleCost) },

@@ -63,7 +63,7 @@ func (a access) mayWrite(o *config.Object) error {
 	if !a.has(kinds.RoleAuthor) {
 		return status.Errorf(codes.PermissionDenied, "%q is a viewer: an author or an operator may write %s", a.identity, o.Key)
 	}
-	if o.Cluster != nil || o.Role != nil {
+	if o.Cluster != nil || o.Role != nil || o.Params != nil {
 		return status.Errorf(codes.PermissionDenied, "%q is an author: only operators may write %s", a.identity, o.Key)
 	}
 	if cluster, _ := o.Followed(); cluster != "" {

@@ -116,7 +116,8 @@ func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Prob
 	var objects []config.Object
 	var problems config.Problems
 	places, budget := map[config.Key]int{}, &config.Budget{Limit: config.DocumentLimit(), Time: MaxApplyCompileTime}
-	budget.Limit.Combinations = config.MaxTotalCombinations // each manifest has its own limit
+	total := config.TotalLimit() // each manifest has its own limit
+	budget.Limit.Combinations, budget.Limit.Params, budget.Limit.ParamBytes = total.Combinations, total.Params, total.ParamBytes
 	for i, m := range r.GetManifests() {
 		found, wrong := s.o.Decoder.DecodeWithin(budget, manifestName(i), m.GetRaw())
 		problems = append(problems, wrong...)

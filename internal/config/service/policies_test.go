@@ -56,3 +56,21 @@ func TestAnAuthorReachesNoPolicyOfOthers(t *testing.T) {
 	f.applied("author", of(validatingPolicy, "team-p", "")+"\n---\n"+of(policyBinding, "team-b", "team-p")+"\n---\n"+route("team-r", "team-p", "east"))
 	f.applied("eastern", of(validatingPolicy, "q", "")+"\n---\n"+of(policyBinding, "q", "q")+"\n---\n"+route("q", "q", "east"))
 }
+
+// TestOperatorsAloneWriteParams for the policies of all authors, and none that contradict others.
+func TestOperatorsAloneWriteParams(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", rolesOfPeople)
+	params := func(name, clusters string) string {
+		return "apiVersion: portcullis.dev/v1\nkind: PolicyParams\nmetadata: {name: " + name + "}\nspec:\n  clusters: [" + clusters +
+			"]\n  objects: [{apiVersion: example.com/v1, kind: Limit, metadata: {name: limits}, spec: {most: 3}}]"
+	}
+	const only, twice = "only operators may write PolicyParams/team-p", "an object stands there twice for cluster \"east\": see spec.objects[0] of PolicyParams/team-p"
+	f.refused(codes.PermissionDenied, only, "author", params("team-p", ""))
+	f.refused(codes.PermissionDenied, only, "eastern", params("team-p", "east"))
+	f.applied("root", params("team-p", "east"))
+	f.refused(codes.PermissionDenied, only, "author", params("team-p", "east"))
+	f.refused(codes.InvalidArgument, twice, "root", params("other", "west, east"))
+	f.applied("root", params("other", "west"))
+	f.applied("root", params("other", "west")+"\n---\n"+params("team-p", "east, north"))
+}

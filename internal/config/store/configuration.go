@@ -51,7 +51,8 @@ func (c *Configuration) Diverging() []config.Key {
 }
 
 // Uncovered are the errors of documents of which no version is in force, not even an older one. A conflict of routes is none of them: it
-// takes nothing out of force, and the mesh makes each call that either route asks for, or it fails. Nor is an order that is a cycle.
+// takes nothing out of force, and the mesh makes each call that either route asks for, or it fails. Nor is an order that is a cycle, nor are
+// params that contradict each other.
 // Documents that do not name their objects have older versions if as many objects of their file are kept, and no other error is about
 // those.
 func (c *Configuration) Uncovered() config.Problems {
@@ -61,7 +62,7 @@ func (c *Configuration) Uncovered() config.Problems {
 			kept[p.Key] = file{p.Source, p.File}
 		}
 		return p.Severity != match.SeverityError || p.Code == config.CodeKept || p.Code == match.CodeRouteConflict ||
-			p.Code == match.CodeInitializerOrder
+			p.Code == match.CodeInitializerOrder || p.Code == config.CodeParamsConflict
 	})
 	for _, p := range errs {
 		from := file{p.Source, p.File}

@@ -239,7 +239,7 @@ func (p *policies) only(objects []config.Object, names ...string) (*offline.Mesh
 		switch {
 		case o.IsPolicy() && slices.Contains(names, o.Key.String()):
 			found++
-		case bound != config.Key{} && slices.Contains(names, bound.String()), o.Cluster != nil:
+		case bound != config.Key{} && slices.Contains(names, bound.String()), o.Cluster != nil, o.Params != nil:
 		default:
 			continue
 		}

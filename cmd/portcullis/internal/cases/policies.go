@@ -141,6 +141,10 @@ func (p *policies) judgedBy(c *Case) (*judged, error) {
 		}
 		key.params = c.cluster() + string(raw)
 	}
+	listed := c.Params.objects != nil // in the place of PolicyParams
+	if listed {
+		key.params = "objects"
+	}
 	if j := p.judged[key]; j != nil {
 		return j, nil
 	}
@@ -154,6 +158,9 @@ func (p *policies) judgedBy(c *Case) (*judged, error) {
 	}
 	if err == nil {
 		j.objects, err = p.withParams(j.objects, c.cluster(), c.Params.values)
+	}
+	if listed {
+		j.objects = slices.DeleteFunc(slices.Clone(j.objects), func(o config.Object) bool { return o.Params != nil })
 	}
 	if err == nil {
 		j.mesh, err = p.compile(j.objects)
@@ -202,7 +209,7 @@ func (p *policies) onlyPolicy(name string) (kept []config.Object, err error) {
 		} else {
 			policy = o.PolicyOf()
 		}
-		if is(policy) || o.Cluster != nil {
+		if is(policy) || o.Cluster != nil || o.Params != nil {
 			kept = append(kept, *o)
 		}
 	}

@@ -103,6 +103,51 @@ cases:
 	}
 }
 
+// TestCasesHaveTheParamsOfTheConfiguration unless they have a list of their own.
+func TestCasesHaveTheParamsOfTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "policies.yaml", `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limits}
+spec:
+  paramKind: {apiVersion: example.com/v1, kind: Limit}
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}
+  validations: [{expression: object.spec.replicas <= params.spec.most, messageExpression: "'at most ' + string(params.spec.most)"}]
+---
+apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: limits}
+spec:
+  objects:
+  - {apiVersion: example.com/v1, kind: Limit, metadata: {name: a}, spec: {most: 3}}
+---
+apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: more}
+spec:
+  clusters: [prod]
+  objects:
+  - {apiVersion: example.com/v1, kind: Limit, metadata: {name: b}, spec: {most: 2}}
+`)
+	write(t, dir, "cases.yaml", `
+defaults:
+  object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 3}}
+cases:
+- {name: The params of all clusters allow it, verdict: allowed}
+- {name: A cluster has others too, cluster: prod, policy: limits, verdict: denied, message: at most 2}
+- name: A list takes their place
+  params: [{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}, spec: {most: 1}}]
+  verdict: denied
+  message: at most 1
+- {name: An empty list too, params: [], verdict: denied, message: failed to find resource referenced by paramKind}
+`)
+	for _, args := range [][]string{{dir}, {dir, "--once"}} {
+		if r := test(t, args...); r.Code != 0 || !strings.HasSuffix(r.Out, "ok: 4 cases passed\n") {
+			t.Errorf("%q: exit code %d\n%s%s", args, r.Code, r.Out, r.Notes)
+		}
+	}
+}
+
 // TestMutationsHaveTheParametersOfTheirCase looks for dependence on the order, which the parameters of a case decide.
 func TestMutationsHaveTheParametersOfTheirCase(t *testing.T) {
 	const parameter = "  parameters: [{name: team, default: web}]\n  mutations"

@@ -130,7 +130,7 @@ func (e *noKindError) Error() string {
 	words := append(slices.Sorted(maps.Keys(kindNames)), e.also...)
 	text := "use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), " +
 		"validatingadmissionpolicy (vap), validatingadmissionpolicybinding (vapb), mutatingadmissionpolicy (map), mutatingadmissionpolicybinding (mapb), " +
-		"hookroute (hr), cluster or role"
+		"policy, policyparams (pparams), hookroute (hr), cluster or role"
 	if len(e.also) > 0 {
 		text += ", or " + strings.Join(e.also, ", ")
 	}
@@ -168,7 +168,8 @@ var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never w
 	"validatingadmissionpolicybinding": policy.ValidatingKind + "Binding", "vapb": policy.ValidatingKind + "Binding",
 	"mutatingadmissionpolicy": policy.MutatingKind, "map": policy.MutatingKind,
 	"mutatingadmissionpolicybinding": policy.MutatingKind + "Binding", "mapb": policy.MutatingKind + "Binding",
-	"policy": kinds.PolicyKind, "hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+	"policy": kinds.PolicyKind, "policyparams": kinds.PolicyParamsKind, "pparams": kinds.PolicyParamsKind,
+	"hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
 }
 
 // kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
@@ -187,7 +188,9 @@ func completeKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	words := []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "policy", "hookroute", "cluster", "role"}
+	words := []string{
+		"validatingwebhookconfiguration", "mutatingwebhookconfiguration", "initializerconfiguration", "policy", "policyparams", "hookroute", "cluster", "role",
+	}
 	return append(words, otherWords(cmd)...), cobra.ShellCompDirectiveNoFileComp
 }
 
