@@ -274,15 +274,17 @@ func (l *Log) line(e *entry) ([]byte, error) {
 		return nil, fmt.Errorf("a review of %s: %w", e.request.GetCluster(), err)
 	}
 	head, tail := shared.Pieces(e.request.GetUid())
-	out = append(bytes.TrimSuffix(out, []byte("}")), ',')
-	out = append(out, bytes.TrimPrefix(head, []byte("{"))...)
-	out = append(out, slices.Concat(tail...)...)
-	line := &bytes.Buffer{}
-	if err := json.Compact(line, out); err != nil { // objects may have several lines
+	pieces := append([][]byte{bytes.TrimSuffix(out, []byte("}")), []byte(","), bytes.TrimPrefix(head, []byte("{"))}, tail...)
+	line := slices.Concat(append(pieces, []byte("\n"))...)
+	if !bytes.ContainsAny(line[:len(line)-1], "\r\n") {
+		return line, nil
+	}
+	compact := &bytes.Buffer{} // an object has several lines
+	if err := json.Compact(compact, line); err != nil {
 		return nil, fmt.Errorf("a review of %s: %w", e.request.GetCluster(), err)
 	}
-	line.WriteByte('\n')
-	return line.Bytes(), nil
+	compact.WriteByte('\n')
+	return compact.Bytes(), nil
 }
 
 // file is a file of a cluster.

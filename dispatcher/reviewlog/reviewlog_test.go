@@ -168,7 +168,7 @@ func TestValuesAreRedacted(t *testing.T) {
 		},
 		"copies in metadata": {
 			`{"metadata":{"managedFields":[{}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}","a":"b"}}}`,
-			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"redacted","a":"b"}}}`,
+			`{"metadata":{"managedFields":[],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"redacted","a":"b"}}}`,
 		},
 		"large numbers": {`{"n":12345678901234567890}`, `{"n":12345678901234567890}`},
 	} {

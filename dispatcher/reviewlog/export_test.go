@@ -1,0 +1,4 @@
+package reviewlog
+
+// Redact is redact.
+func Redact(object []byte) []byte { return redact(object) }
