@@ -30,8 +30,8 @@ import (
 
 // Key identifies an object of the configuration.
 type Key struct {
-	// Kind is the kind that the document counts as: of an ExternalAdmissionHookConfiguration and a ValidatingHookConfiguration it is
-	// ValidatingWebhookConfiguration, and of a MutatingHookConfiguration MutatingWebhookConfiguration.
+	// Kind is the kind that the document counts as: of an ExternalAdmissionHookConfiguration it is ValidatingWebhookConfiguration, and of
+	// the kinds of kinds.Resources with another name in Kubernetes that name.
 	Kind string
 	// Name is metadata.name.
 	Name string
@@ -160,21 +160,17 @@ func (o *Object) Problem(severity match.Severity, code, field, message string) P
 // WrittenKind is the kind that the document says it is.
 func (o *Object) WrittenKind() string {
 	switch {
-	case o.Initializes():
-		return o.Kind
 	case o.IsExternal():
 		return externalHooksKind
-	case o.APIVersion == kinds.APIVersion && o.Validating != nil:
-		return kinds.ValidatingHooksKind
-	case o.APIVersion == kinds.APIVersion && o.Mutating != nil:
-		return kinds.MutatingHooksKind
+	case o.APIVersion == kinds.APIVersion:
+		return kinds.ResourceOf(o.Kind).Kind
 	}
 	return o.Kind
 }
 
 // IsExternal reports whether the document is an ExternalAdmissionHookConfiguration.
 func (o *Object) IsExternal() bool {
-	return o.APIVersion == admissionregistrationV1alpha1 && !o.Initializes()
+	return o.APIVersion == admissionregistrationV1alpha1 && o.Validating != nil
 }
 
 // Initializes reports whether the document is an InitializerConfiguration.

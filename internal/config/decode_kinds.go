@@ -30,10 +30,10 @@ func (d *document) read(h head) {
 	}
 	o := Object{Key: d.key, APIVersion: h.APIVersion, File: d.file, Line: d.lineOf(strings.TrimSuffix(d.prefix, ".")), Manifest: d.json}
 	var ok bool
-	switch h.APIVersion + " " + h.Kind {
-	case admissionregistrationV1 + " " + validatingKind, kinds.APIVersion + " " + kinds.ValidatingHooksKind:
+	switch as := h.asKubernetes(); as.APIVersion + " " + as.Kind {
+	case admissionregistrationV1 + " " + validatingKind:
 		o.Validating, ok = readAs(d, readV1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
-	case admissionregistrationV1 + " " + mutatingKind, kinds.APIVersion + " " + kinds.MutatingHooksKind:
+	case admissionregistrationV1 + " " + mutatingKind:
 		o.Mutating, ok = readAs(d, readV1[admissionregistrationv1.MutatingWebhookConfiguration](d.validator))
 	case admissionregistrationV1beta1 + " " + validatingKind:
 		o.Validating, ok = readAs(d, readV1beta1[admissionregistrationv1.ValidatingWebhookConfiguration](d.validator))
@@ -54,7 +54,7 @@ func (d *document) read(h head) {
 	case kinds.APIVersion + " " + kinds.PolicyParamsKind:
 		o.Params, ok = d.readParams(&o)
 	default:
-		ok = d.readPolicyKind(h, &o)
+		ok = d.readPolicyKind(as, &o)
 	}
 	if d.unstaged && o.Initializes() {
 		d.fault(CodeNoStore, "kind", "objects are staged for initializers in etcd, and this dispatcher has none: "+
@@ -88,6 +88,10 @@ func (d *document) readPolicyKind(h head, o *Object) (ok bool) {
 	}
 	switch kind {
 	case validatingPolicyKind:
+		if d.kind == kinds.ValidatingHookPolicyKind {
+			o.Policy, ok = readThrough(d, readHookPolicy)
+			break
+		}
 		o.Policy, ok = readAs(d, readPolicy)
 	case validatingBindingKind:
 		o.Binding, ok = readThrough(d, readBinding(kind,
@@ -137,15 +141,27 @@ func readThrough[T, U any](d *document, complete func(*T, Validator) (*U, field.
 	return completed, len(errs) == 0
 }
 
+// asKubernetes is the head of the same document with the name that Kubernetes has for its kind.
+func (h head) asKubernetes() head {
+	if h.APIVersion != kinds.APIVersion {
+		return h
+	}
+	for _, r := range kinds.Resources() {
+		if h.Kind == r.Kind && r.Kubernetes != "" {
+			h.APIVersion, h.Kind = admissionregistrationV1, r.Kubernetes
+			break
+		}
+	}
+	return h
+}
+
 // keyOf is the object that the document is. An ExternalAdmissionHookConfiguration is the ValidatingWebhookConfiguration of
 // its name: no API server had both kinds, hooks and routes name them alike, and who rewrites one as the other has one
-// object all the time. The same goes for the kinds of our group that are webhook configurations.
+// object all the time. The same goes for the kinds of our group that Kubernetes has under other names.
 func keyOf(h head) Key {
-	switch h.APIVersion + " " + h.Kind {
-	case admissionregistrationV1alpha1 + " " + externalHooksKind, kinds.APIVersion + " " + kinds.ValidatingHooksKind:
+	h = h.asKubernetes()
+	if h.APIVersion == admissionregistrationV1alpha1 && h.Kind == externalHooksKind {
 		h.Kind = validatingKind
-	case kinds.APIVersion + " " + kinds.MutatingHooksKind:
-		h.Kind = mutatingKind
 	}
 	return Key{Kind: h.Kind, Name: h.Metadata.Name}
 }
@@ -199,8 +215,13 @@ func unread(h head) string {
 
 // suggestKind ends the error of an unknown kind: it names a kind with a similar name, or the version in which the kind is read.
 func suggestKind(h head) string {
-	ours := []string{kinds.HookRouteKind, kinds.ClusterKind, kinds.RoleKind, kinds.PolicyKind, kinds.PolicyParamsKind, kinds.ValidatingHooksKind,
-		kinds.MutatingHooksKind, kinds.InitializersKind}
+	if r := kinds.ResourceOf(h.Kind); r.Kubernetes != "" && h.APIVersion == kinds.APIVersion {
+		return "; did you mean " + strconv.Quote(r.Kind) + "?"
+	}
+	var ours []string
+	for _, r := range kinds.Resources() {
+		ours = append(ours, r.Kind)
+	}
 	webhooks := []string{validatingKind, mutatingKind, validatingPolicyKind, validatingBindingKind, mutatingPolicyKind, mutatingBindingKind}
 	for _, version := range []struct {
 		name  string

@@ -14,16 +14,20 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/typecheck"
 )
 
 // The kinds of policies and of the documents that put them into force.
 const (
 	validatingPolicyKind  = policy.ValidatingKind
-	validatingBindingKind = "ValidatingAdmissionPolicyBinding"
+	validatingBindingKind = validatingPolicyKind + bindingSuffix
 	mutatingPolicyKind    = policy.MutatingKind
-	mutatingBindingKind   = "MutatingAdmissionPolicyBinding"
+	mutatingBindingKind   = mutatingPolicyKind + bindingSuffix
 )
+
+// bindingSuffix makes the kind of the bindings of the kind of a policy, also of portcullis.dev.
+const bindingSuffix = "Binding"
 
 // The codes of problems about how policies and bindings fit together.
 const (
@@ -52,6 +56,12 @@ func readPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.Erro
 	p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	return createObject(p, validatingPolicyKind, p.Spec.MatchConstraints)
+}
+
+// readHookPolicy is readPolicy for a ValidatingHookPolicy.
+func readHookPolicy(p *kinds.ValidatingHookPolicy, _ Validator) (*admissionregistrationv1.ValidatingAdmissionPolicy, field.ErrorList) {
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
+	return policy, readPolicy(policy)
 }
 
 // readMutatingPolicy is readPolicy for a MutatingAdmissionPolicy.
@@ -220,7 +230,7 @@ func (o *Object) PolicyOf() Key {
 	if o.binds() == "" {
 		return Key{}
 	}
-	return Key{Kind: strings.TrimSuffix(o.Kind, "Binding"), Name: o.binds()}
+	return Key{Kind: strings.TrimSuffix(o.Kind, bindingSuffix), Name: o.binds()}
 }
 
 // boundPolicies returns the policies that bindings put into force, and each Policy, which needs none. The problems are about policies and bindings that
@@ -244,15 +254,16 @@ func boundPolicies(objects []Object) (bound []match.Object, problems Problems) {
 		mine := bindings[o.Key]
 		delete(bindings, o.Key)
 		if len(mine) == 0 {
-			message := "no " + o.Kind + "Binding puts the policy into force: write one with spec.policyName: " + o.Name
+			message := "no " + o.WrittenKind() + bindingSuffix + " puts the policy into force: write one with spec.policyName: " + o.Name
 			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoBinding, "", message))
 			continue
 		}
 		bound = append(bound, bind(o, mine, params[o.ParamKind()]))
 	}
-	for key, alone := range bindings {
+	for _, alone := range bindings {
 		for _, o := range alone {
-			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoPolicy, "spec.policyName", "there is no "+key.Kind+" "+key.Name))
+			message := "there is no " + strings.TrimSuffix(o.WrittenKind(), bindingSuffix) + " " + o.binds()
+			problems = append(problems, o.Problem(match.SeverityWarning, CodeNoPolicy, "spec.policyName", message))
 		}
 	}
 	return bound, problems

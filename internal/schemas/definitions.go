@@ -69,16 +69,24 @@ func allKinds() []kind {
 			of: reflect.TypeFor[kinds.PolicyParams](), rules: paramsRules(), columns: inForce(wide(column("Clusters", ".spec.clusters"))),
 		},
 		kinds.ValidatingHooksKind: {
-			description: "ValidatingHookConfiguration has validating hooks: it is a ValidatingWebhookConfiguration of " +
-				"admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not call.",
-			of:    reflect.TypeFor[admissionregistrationv1.ValidatingWebhookConfiguration](),
-			rules: webhookRules(), columns: hooks(),
+			of: reflect.TypeFor[admissionregistrationv1.ValidatingWebhookConfiguration](), rules: webhookRules(), columns: hooks(),
 		},
 		kinds.MutatingHooksKind: {
-			description: "MutatingHookConfiguration has mutating hooks: it is a MutatingWebhookConfiguration of " +
-				"admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not call.",
-			of:    reflect.TypeFor[admissionregistrationv1.MutatingWebhookConfiguration](),
-			rules: mutatingRules(), columns: hooks(),
+			of: reflect.TypeFor[admissionregistrationv1.MutatingWebhookConfiguration](), rules: mutatingRules(), columns: hooks(),
+		},
+		kinds.ValidatingHookPolicyKind: {
+			of: reflect.TypeFor[kinds.ValidatingHookPolicy](), rules: validatingPolicyRules(), columns: inForce(),
+		},
+		kinds.MutatingHookPolicyKind: {
+			of: reflect.TypeFor[admissionregistrationv1.MutatingAdmissionPolicy](), rules: mutatingPolicyRules(), columns: inForce(),
+		},
+		kinds.ValidatingHookPolicyBindingKind: {
+			of:    reflect.TypeFor[admissionregistrationv1.ValidatingAdmissionPolicyBinding](),
+			rules: validatingBindingRules(), columns: inForce(column("Policy", ".spec.policyName"), column("Actions", ".spec.validationActions")),
+		},
+		kinds.MutatingHookPolicyBindingKind: {
+			of:    reflect.TypeFor[admissionregistrationv1.MutatingAdmissionPolicyBinding](),
+			rules: mutatingBindingRules(), columns: inForce(column("Policy", ".spec.policyName")),
 		},
 		kinds.InitializersKind: {
 			description: "InitializerConfiguration has initializers, which change objects before they exist in the cluster: it is the " +
@@ -91,6 +99,10 @@ func allKinds() []kind {
 	for _, resource := range kinds.Resources() {
 		k := details[resource.Kind]
 		k.Resource = resource
+		if resource.Kubernetes != "" {
+			k.description = fmt.Sprintf("%s is a %s of admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not use.",
+				resource.Kind, resource.Kubernetes)
+		}
 		all = append(all, k)
 	}
 	return all

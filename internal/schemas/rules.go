@@ -23,7 +23,10 @@ const (
 	// qualified is a name as labels have them, without a prefix.
 	qualified = `[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?`
 	// trimmed is a text without white space around it.
-	trimmed    = `\S([\s\S]*\S)?`
+	trimmed = `\S([\s\S]*\S)?`
+	// written is a text that is not white space alone, and identifier a name in CEL.
+	written    = `[\s\S]*\S[\s\S]*`
+	identifier = `[A-Za-z_][A-Za-z0-9_]*`
 	labelValue = `([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?`
 	// address is an IPv6 address; an IPv4 address is a subdomain too.
 	address = `[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(%[\s\S]+)?`
@@ -88,8 +91,11 @@ func set(most int, each ...rule) rule {
 }
 
 // byName is a list of objects that their names tell apart.
-func byName() rule {
-	return func(s *schema) { s.XListType, s.XListMapKeys = ptr.To("map"), []string{"name"} }
+func byName() rule { return by("name") }
+
+// by is a list of objects that a field tells apart.
+func by(key string) rule {
+	return func(s *schema) { s.XListType, s.XListMapKeys = ptr.To("map"), []string{key} }
 }
 
 // require makes properties required.
@@ -294,7 +300,7 @@ func paramsRules() map[string]rule {
 func policyRules() map[string]rule {
 	modes := []string{string(kinds.ModeShadow), string(kinds.ModeWarn), string(kinds.ModeEnforce)}
 	excluded := func(each ...rule) rule { return set(kinds.MaxPolicyExclusions, each...) }
-	text := func(most int) rule { return like(`[\s\S]*\S[\s\S]*`, most) }
+	text := func(most int) rule { return like(written, most) }
 	return map[string]rule{
 		"spec.resources":  all(items(1, 0), set(kinds.MaxPolicyResources)),
 		"spec.operations": all(set(4, oneOf("CREATE", "UPDATE", "DELETE", "CONNECT"))),
@@ -302,11 +308,11 @@ func policyRules() map[string]rule {
 		"spec.exclude.namespaces": excluded(like(label, validation.DNS1123LabelMaxLength)), "spec.exclude.labels": excluded(),
 		"spec.exclude.users": excluded(), "spec.exclude.groups": excluded(),
 		"spec.parameters":               all(items(0, kinds.MaxParameters), byName()),
-		"spec.parameters[].name":        like(`[A-Za-z_][A-Za-z0-9_]*`, kinds.MaxParameterName),
+		"spec.parameters[].name":        like(identifier, kinds.MaxParameterName),
 		"spec.failurePolicy":            oneOf("", "Fail", "Ignore"),
 		"spec.validations":              items(1, kinds.MaxPolicyValidations),
 		"spec.validations[].expression": text(kinds.MaxPolicyExpression), "spec.validations[].message": like(`[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyMessage),
-		"spec.validations[].messageExpression": like(`|[\s\S]*\S[\s\S]*`, kinds.MaxPolicyExpression),
+		"spec.validations[].messageExpression": like("|"+written, kinds.MaxPolicyExpression),
 		"spec.validations[].field":             like(`|[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyField),
 		"spec.validations[].reason":            oneOf("", "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"),
 	}

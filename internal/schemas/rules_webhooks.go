@@ -34,26 +34,15 @@ func webhookRules() map[string]rule {
 		"webhooks[].clientConfig.caBundle": all(func(s *schema) { s.Format = "" }, like(`[A-Za-z0-9+/=\r\n]*`, 0)),
 		// Also an empty query or fragment, as Go's net/url has it.
 		"webhooks[].clientConfig.url":               like(`[hH][tT][tT][pP][sS]://[^/?#@]+(/[^?#]*)?\??#?`, 0),
-		"webhooks[].clientConfig.service.name":      func(s *schema) { s.MinLength = ptr.To(int64(1)) },
-		"webhooks[].clientConfig.service.namespace": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
+		"webhooks[].clientConfig.service.name":      some,
+		"webhooks[].clientConfig.service.namespace": some,
 		"webhooks[].clientConfig.service.port":      between(1, 65535),
 		"webhooks[].clientConfig.service.path":      like(`/?|(/`+subdomain+`)+/?`, 0),
-		"webhooks[].matchConditions":                all(items(0, maxMatchConditions), byName()),
-		"webhooks[].matchConditions[].name": like("("+subdomain+"/)?"+qualified,
-			validation.DNS1123SubdomainMaxLength+1+validation.LabelValueMaxLength),
-		"webhooks[].matchConditions[].expression": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
-		"webhooks[].rules[]":                      require("operations", "apiGroups", "apiVersions", "resources"),
-		"webhooks[].rules[].operations":           all(items(1, 0), everyAlone),
-		"webhooks[].rules[].operations[]":         oneOf("*", "CREATE", "UPDATE", "DELETE", "CONNECT"),
-		"webhooks[].rules[].apiGroups":            all(items(1, 0), everyAlone),
-		"webhooks[].rules[].apiVersions":          all(items(1, 0), everyAlone),
-		"webhooks[].rules[].apiVersions[]":        func(s *schema) { s.MinLength = ptr.To(int64(1)) },
-		"webhooks[].rules[].resources":            items(1, 0),
-		"webhooks[].rules[].resources[]":          func(s *schema) { s.MinLength = ptr.To(int64(1)) },
-		"webhooks[].rules[].scope":                oneOf("*", "Cluster", "Namespaced"),
 	}
 	maps.Copy(rules, selectorRules("webhooks[].namespaceSelector"))
 	maps.Copy(rules, selectorRules("webhooks[].objectSelector"))
+	maps.Copy(rules, conditionRules("webhooks[].matchConditions"))
+	maps.Copy(rules, resourceRules("webhooks[].rules[]"))
 	return rules
 }
 
@@ -66,16 +55,41 @@ func mutatingRules() map[string]rule {
 
 // initializerRules are the rules of initializers: the rules of webhooks for fewer fields, and no subresources.
 func initializerRules() map[string]rule {
-	some := all(items(1, 0), everyAlone)
+	everyOrSome := all(items(1, 0), everyAlone)
 	return map[string]rule{
 		"initializers":                         byName(),
 		"initializers[].name":                  like(fullName, validation.DNS1123SubdomainMaxLength),
 		"initializers[].failurePolicy":         oneOf("Ignore", "Fail"),
-		"initializers[].rules[].apiGroups":     some,
-		"initializers[].rules[].apiVersions":   some,
-		"initializers[].rules[].apiVersions[]": func(s *schema) { s.MinLength = ptr.To(int64(1)) },
-		"initializers[].rules[].resources":     some,
+		"initializers[].rules[].apiGroups":     everyOrSome,
+		"initializers[].rules[].apiVersions":   everyOrSome,
+		"initializers[].rules[].apiVersions[]": some,
+		"initializers[].rules[].resources":     everyOrSome,
 		"initializers[].rules[].resources[]":   like(`[^/]+`, 0),
+	}
+}
+
+// conditionRules are the rules of a list of matchConditions.
+func conditionRules(path string) map[string]rule {
+	return map[string]rule{
+		path: all(items(0, maxMatchConditions), byName()),
+		path + "[].name": like("("+subdomain+"/)?"+qualified,
+			validation.DNS1123SubdomainMaxLength+1+validation.LabelValueMaxLength),
+		path + "[].expression": some,
+	}
+}
+
+// resourceRules are the rules of operations and resources that something matches.
+func resourceRules(path string) map[string]rule {
+	return map[string]rule{
+		path:                    require("operations", "apiGroups", "apiVersions", "resources"),
+		path + ".operations":    all(items(1, 0), everyAlone),
+		path + ".operations[]":  oneOf("*", "CREATE", "UPDATE", "DELETE", "CONNECT"),
+		path + ".apiGroups":     all(items(1, 0), everyAlone),
+		path + ".apiVersions":   all(items(1, 0), everyAlone),
+		path + ".apiVersions[]": some,
+		path + ".resources":     items(1, 0),
+		path + ".resources[]":   some,
+		path + ".scope":         oneOf("*", "Cluster", "Namespaced"),
 	}
 }
 
@@ -83,10 +97,13 @@ func selectorRules(path string) map[string]rule {
 	return map[string]rule{
 		path:                                  func(s *schema) { s.XMapType = ptr.To("atomic") },
 		path + ".matchLabels{}":               like(labelValue, validation.LabelValueMaxLength),
-		path + ".matchExpressions[].key":      func(s *schema) { s.MinLength = ptr.To(int64(1)) },
+		path + ".matchExpressions[].key":      some,
 		path + ".matchExpressions[].operator": oneOf("In", "NotIn", "Exists", "DoesNotExist"),
 	}
 }
+
+// some requires a text that is not empty.
+func some(s *schema) { s.MinLength = ptr.To(int64(1)) }
 
 // everyAlone requires that "*", which stands for all, stands alone.
 func everyAlone(s *schema) {

@@ -75,13 +75,14 @@ func everyKind(t *testing.T) (file string) {
 		mesh.Route("policies", hostName),
 		inOurGroup(t, kube.Validating("policies", onPods(policyHook))),
 		inOurGroup(t, kube.Mutating("defaults", onNothing("defaults.example.com"))),
-		elsewhere, readers,
+		elsewhere, readers, ownedPolicy, strings.Replace(ownedBinding, "Deny", "Warn", 1), ownerPolicy, ownerBinding,
 	}, "\n---\n"))
 	return file
 }
 
 // everyObject names the objects of everyKind by the short names of their kinds.
-var everyObject = []string{"hr/policies", "vhook/policies", "mhook/defaults", "pcluster/elsewhere", "prole/readers"}
+var everyObject = []string{"hr/policies", "vhook/policies", "mhook/defaults", "pcluster/elsewhere", "prole/readers",
+	"vhpolicy/e2e-owned", "vhbinding/e2e-owned", "mhpolicy/e2e-owner", "mhbinding/e2e-owner"}
 
 // says fails the test unless kubectl ends well and says so.
 func says(t *testing.T, want string, args ...string) {
@@ -98,6 +99,8 @@ func every(format string) string {
 	for _, object := range [][]any{
 		{"hookroute", "policies"}, {"validatinghookconfiguration", "policies"}, {"mutatinghookconfiguration", "defaults"},
 		{"cluster", "elsewhere"}, {"role", "readers"},
+		{"validatinghookpolicy", "e2e-owned"}, {"validatinghookpolicybinding", "e2e-owned"},
+		{"mutatinghookpolicy", "e2e-owner"}, {"mutatinghookpolicybinding", "e2e-owner"},
 	} {
 		fmt.Fprintf(&all, format+"\n", object...)
 	}
@@ -146,6 +149,9 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\ndefaults  True  2/2  0\n", "mhook")
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\nelsewhere  True  2/2\n", "pcluster")
 	showsColumns(t, "NAME  ROLE  ACCEPTED  IN FORCE  SERVED\nreaders  viewer  True  2/2\n", "prole")
+	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\ne2e-owned  True  2/2\n", "vhpolicy")
+	showsColumns(t, "NAME  POLICY  ACTIONS  ACCEPTED  IN FORCE  SERVED\ne2e-owned  e2e-owned  [\"Warn\"]  True  2/2\n", "vhbinding")
+	showsColumns(t, "NAME  POLICY  ACCEPTED  IN FORCE  SERVED\ne2e-owner  e2e-owner  True  2/2\n", "mhbinding")
 
 	c.readAs(t, "portcullis")
 	third := c.Serve(t)
@@ -214,6 +220,8 @@ func TestKubectlApplyNamesTheFieldThatIsRefused(t *testing.T) {
 		`{kind: Cluster, spec: {identities: [a], kubeconfig: /k, namespaces: {static: {a: {}}}}}`:        `spec.namespaces`,
 		`{kind: ValidatingHookConfiguration, webhooks: [{name: policy, admissionReviewVersions: [v1]}]}`: `webhooks[0].name`,
 		`{kind: MutatingHookConfiguration, webhooks: [{sideEffects: None}]}`:                             `webhooks[0].name: Required value`,
+		`{kind: ValidatingHookPolicy, spec: {validations: [{expression: 'true'}]}}`:                      `spec.matchConstraints: Required value`,
+		`{kind: MutatingHookPolicyBinding, spec: {policyName: p, validationActions: [Deny]}}`:            `unknown field "spec.validationActions"`,
 		`{kind: InitializerConfiguration, initializers: [{name: a.example.com, timeoutSeconds: 1}]}`:     `unknown field "initializers[0].timeoutSeconds"`,
 	} {
 		file := filepath.Join(t.TempDir(), "hooks.yaml")

@@ -26,6 +26,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 
 	"github.com/portcullis-mesh/portcullis/test/e2e/kube"
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
@@ -122,13 +123,6 @@ func inNamespace(t *testing.T, kubeconfig, namespace string) {
 	}
 }
 
-// resources are the resources of the kinds that tests create.
-var resources = map[string]string{
-	"HookRoute": "hookroutes", "Cluster": "clusters", "Role": "roles", "Policy": "policies",
-	"ValidatingHookConfiguration": "validatinghookconfigurations", "MutatingHookConfiguration": "mutatinghookconfigurations",
-	"InitializerConfiguration": "initializerconfigurations",
-}
-
 // custom is the document of an object of our group.
 func custom(t *testing.T, document string) *unstructured.Unstructured {
 	t.Helper()
@@ -140,7 +134,9 @@ func custom(t *testing.T, document string) *unstructured.Unstructured {
 }
 
 func customResource(u *unstructured.Unstructured) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "portcullis.dev", Version: "v1", Resource: resources[u.GetKind()]}
+	all := kinds.Resources()
+	of := slices.IndexFunc(all, func(r kinds.Resource) bool { return r.Kind == u.GetKind() })
+	return schema.GroupVersionResource{Group: kinds.Group, Version: kinds.Version, Resource: all[of].Plural}
 }
 
 // apply creates or changes an object, as `kubectl apply --server-side` does.
@@ -182,6 +178,90 @@ func TestCustomResourcesAreConfiguration(t *testing.T) {
 	})
 
 	c.apply(t, inOurGroup(t, kube.Validating("policies", onNothing(policyHook))))
+	c.open(t)
+}
+
+// Policies of Kubernetes and their bindings as the kinds of our group: Pods need a label, and get it.
+const (
+	ownedPolicy = `
+apiVersion: portcullis.dev/v1
+kind: ValidatingHookPolicy
+metadata: {name: e2e-owned}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: "object.metadata.?labels['owner'].orValue('') == 'mesh'", message: nobody owns it, reason: Forbidden}]
+`
+	ownedBinding = `
+apiVersion: portcullis.dev/v1
+kind: ValidatingHookPolicyBinding
+metadata: {name: e2e-owned}
+spec: {policyName: e2e-owned, validationActions: [Deny]}
+`
+	ownerPolicy = `
+apiVersion: portcullis.dev/v1
+kind: MutatingHookPolicy
+metadata: {name: e2e-owner}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'owner': 'mesh'}}}"}}]
+`
+	ownerBinding = `
+apiVersion: portcullis.dev/v1
+kind: MutatingHookPolicyBinding
+metadata: {name: e2e-owner}
+spec: {policyName: e2e-owner}
+`
+)
+
+// remove deletes an object.
+func (c *customized) remove(t *testing.T, document string) {
+	t.Helper()
+	u := custom(t, document)
+	if err := cluster.Dynamic(t).Resource(customResource(u)).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPoliciesOfKubernetesAreCustomResources(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 6 s")
+	c := newCustomized(t)
+	c.mutate(t)
+	denied := func(why string) {
+		t.Helper()
+		eventually(t, why, func() error {
+			if err := c.createDry(t.Context()); statusCode(err) != http.StatusForbidden || !strings.Contains(err.Error(), "nobody owns it") {
+				return fmt.Errorf("a Pod was created, or refused for another reason: %w", err)
+			}
+			return nil
+		})
+	}
+	c.open(t)
+	c.apply(t, ownedPolicy)
+	c.apply(t, ownedBinding)
+	denied("the policy is in force")
+	c.apply(t, ownerPolicy)
+	c.apply(t, ownerBinding)
+	c.open(t)
+	for _, document := range []string{ownedPolicy, ownedBinding, ownerPolicy, ownerBinding} {
+		c.await(t, document, "Accepted", "True", "")
+		c.await(t, document, "InForce", "True", "on 1 of 1 dispatchers")
+	}
+	pod := kube.Pod(c.namespace, dryPod)
+	created, err := cluster.Client().CoreV1().Pods(c.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil || created.Labels["owner"] != "mesh" {
+		t.Errorf("the Pod %+v, %v", created, err)
+	}
+
+	broken := strings.Replace(ownedPolicy, "== 'mesh'", "==", 1) // no schema can say it
+	c.apply(t, broken)
+	c.await(t, broken, "Accepted", "False", "spec.validations[0].expression")
+	c.await(t, broken, "InForce", "False", "an older version is in force")
+	c.remove(t, ownerBinding)
+	denied("nothing sets the label, and the last good version of the other policy decides")
+	c.remove(t, ownedPolicy)
 	c.open(t)
 }
 

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,9 @@ func object(t *testing.T, document string) (*unstructured.Unstructured, schema.G
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u, resources(strings.ToLower(u.GetKind()) + "s")
+	all := kinds.Resources()
+	of := slices.IndexFunc(all, func(r kinds.Resource) bool { return r.Kind == u.GetKind() })
+	return u, resources(all[of].Plural)
 }
 
 func (c *cluster) create(t *testing.T, document string) {
@@ -118,6 +121,39 @@ func TestCustomResourcesAreDocuments(t *testing.T) {
 	}
 	if len(l.Problems) != 1 || l.Problems[0].Key.Name != "bad" || l.Problems[0].Field != "spec.role" {
 		t.Errorf("problems %v", l.Problems)
+	}
+}
+
+// TestPoliciesOfKubernetesAreCustomResources has each kind of policies and bindings, and a policy whose status is not the author's.
+func TestPoliciesOfKubernetesAreCustomResources(t *testing.T) {
+	const match = "spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}, "
+	document := func(kind, spec string) string {
+		return "apiVersion: portcullis.dev/v1\nkind: " + kind + "\nmetadata: {name: p, uid: " + kind + ", resourceVersion: '9', generation: 1}\n" + spec + "}\n"
+	}
+	c := newCluster(t,
+		document("ValidatingHookPolicy", match+"validations: [{expression: 'true'}]")+"status: {inForce: 1/1}\n",
+		document("ValidatingHookPolicyBinding", "spec: {policyName: p, validationActions: [Deny]"),
+		document("MutatingHookPolicy", match+"reinvocationPolicy: Never, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{}]'}}]"),
+		document("MutatingHookPolicyBinding", "spec: {policyName: p"),
+	)
+	l, err := c.source.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = l.Decoded()
+	var keys []string
+	for _, o := range l.Objects {
+		keys = append(keys, o.Key.String()+" of "+o.File)
+	}
+	slices.Sort(keys)
+	want := []string{
+		"MutatingAdmissionPolicy/p of mutatinghookpolicies.portcullis.dev/p",
+		"MutatingAdmissionPolicyBinding/p of mutatinghookpolicybindings.portcullis.dev/p",
+		"ValidatingAdmissionPolicy/p of validatinghookpolicies.portcullis.dev/p",
+		"ValidatingAdmissionPolicyBinding/p of validatinghookpolicybindings.portcullis.dev/p",
+	}
+	if len(l.Problems) > 0 || !slices.Equal(keys, want) {
+		t.Errorf("objects\n%s, %v, want\n%s", keys, l.Problems, want)
 	}
 }
 

@@ -80,9 +80,9 @@ func NewCommand() *cobra.Command {
 
 The configuration is read from the files and directories named by --config, from the store in --data-dir or --etcd, which
 "portcullis apply" writes, from the ConfigMaps of --config-namespace, and from the custom resources of
---config-custom-resources, and again whenever they change: webhook configurations of admissionregistration.k8s.io, and
-HookRoutes, Clusters and Roles of portcullis.dev/v1. Objects whose initializers have yet to act are staged in --data-dir or --etcd. Certificates and
-authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
+--config-custom-resources, and again whenever they change: webhook configurations and policies of
+admissionregistration.k8s.io, and the kinds of portcullis.dev/v1. Objects whose initializers have yet to act are staged in
+--data-dir or --etcd. Certificates and authorities are reloaded when their files change. Traces are exported as the OTEL_* variables say.
 
 A hook is served over streams if its HookRoute says so. Any other is called over HTTPS by its clientConfig, as kube-apiserver
 would call it: as whom, says --webhook-kubeconfig; where the services of clusters are that this process is not part of, says

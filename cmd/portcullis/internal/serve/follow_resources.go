@@ -129,19 +129,8 @@ func (m *followResources) Remove(ctx context.Context, _ string, keys []config.Ke
 
 // resourceOf is the custom resource that holds an object, and its kind.
 func resourceOf(key config.Key) (resource schema.GroupVersionResource, kind string) {
-	kind = key.Kind
-	switch key.Kind {
-	case "ValidatingWebhookConfiguration":
-		kind = kinds.ValidatingHooksKind
-	case "MutatingWebhookConfiguration":
-		kind = kinds.MutatingHooksKind
-	}
-	for _, r := range kinds.Resources() {
-		if r.Kind == kind {
-			resource = schema.GroupVersionResource{Group: kinds.Group, Version: kinds.Version, Resource: r.Plural}
-		}
-	}
-	return resource, kind
+	r := kinds.ResourceOf(key.Kind)
+	return schema.GroupVersionResource{Group: kinds.Group, Version: kinds.Version, Resource: r.Plural}, r.Kind
 }
 
 // inKind is a webhook configuration as another kind of the same content; any other manifest stays.

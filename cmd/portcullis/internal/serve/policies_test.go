@@ -161,6 +161,18 @@ spec: {policyName: labelled}
 	apply("apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: named}\nspec: {configuration: ValidatingAdmissionPolicy/named, shadow: true}\n")
 	r.shows([]string{"validatingadmissionpolicy/named"}, ` Shadow etcd\n`)
 	r.shows([]string{"validatingadmissionpolicybinding"}, `/denies .* Shadow etcd\n`, `/warns .* Shadow etcd\n`)
+
+	// The same documents as the kinds of portcullis.dev.
+	ours := strings.NewReplacer("admissionregistration.k8s.io", "portcullis.dev", "AdmissionPolicy", "HookPolicy").Replace(policies)
+	r.prints(cli.ExitDenied, configcli.NewDiff(), ours, []string{"-f", "-"}, `-kind: ValidatingAdmissionPolicy\n.*\n.*\+kind: ValidatingHookPolicy\n`,
+		`-kind: MutatingAdmissionPolicyBinding\n.*\n.*\+kind: MutatingHookPolicyBinding\n`, `no ValidatingHookPolicyBinding puts the policy into force`)
+	apply(ours)
+	r.shows([]string{"validatinghookpolicies"}, `/named .* Shadow etcd\n`, `/unbound .* - etcd\n`)
+	r.shows([]string{"vhpolicy", "-o", "name"}, `validatinghookpolicy.portcullis.dev/named\n`)
+	r.shows([]string{"mhpolicy,mhbinding"}, `Policy/labelled .* Deciding etcd\n`, `Binding/labelled .* Deciding etcd\n`)
+	r.prints(0, configcli.NewExplain(), "", []string{"validatinghookpolicy.portcullis.dev/named"}, `ValidatingAdmissionPolicy/named`)
+	r.prints(0, configcli.NewDelete(), "", []string{"vhbinding", "denies", "warns"}, `ValidatingAdmissionPolicyBinding/denies is being removed`)
+	r.shows([]string{"vhbinding"}, `there are none`)
 }
 
 // TestAnApplyWarnsOfTypesThatDoNotFit has a policy with a misspelt field, which is no reason to refuse it.

@@ -16,7 +16,7 @@ import (
 )
 
 // clusterQPS is the most requests in a second to the API server that holds the configuration: a listing of all custom resources
-// takes ten, each second and after each change.
+// takes two for each kind, each second and after each change.
 const clusterQPS = 100
 
 // openCluster adds the sources of the configuration that a cluster holds, if the flags name any.

@@ -127,7 +127,7 @@ type noKindError struct {
 
 // Error implements [error].
 func (e *noKindError) Error() string {
-	words := append(slices.Sorted(maps.Keys(kindNames)), e.also...)
+	words := append(slices.Sorted(maps.Keys(kindNames())), e.also...)
 	text := "use validatingwebhookconfiguration (vwc), mutatingwebhookconfiguration (mwc), initializerconfiguration (initconf), " +
 		"validatingadmissionpolicy (vap), validatingadmissionpolicybinding (vapb), mutatingadmissionpolicy (map), mutatingadmissionpolicybinding (mapb), " +
 		"policy, policyparams (pparams), hookroute (hr), cluster or role"
@@ -158,22 +158,24 @@ func otherWords(cmd *cobra.Command) []string {
 	return nil
 }
 
-// kindNames are the kinds by the names that people type.
-var kindNames = map[string]string{ //nolint:gochecknoglobals // a table, never written
-	"validatingwebhookconfiguration": "ValidatingWebhookConfiguration", "vwc": "ValidatingWebhookConfiguration",
-	"mutatingwebhookconfiguration": "MutatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration",
-	"externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
-	"initializerconfiguration":           kinds.InitializersKind, "initconf": kinds.InitializersKind,
-	"validatingadmissionpolicy": policy.ValidatingKind, "vap": policy.ValidatingKind,
-	"validatingadmissionpolicybinding": policy.ValidatingKind + "Binding", "vapb": policy.ValidatingKind + "Binding",
-	"mutatingadmissionpolicy": policy.MutatingKind, "map": policy.MutatingKind,
-	"mutatingadmissionpolicybinding": policy.MutatingKind + "Binding", "mapb": policy.MutatingKind + "Binding",
-	"policy": kinds.PolicyKind, "policyparams": kinds.PolicyParamsKind, "pparams": kinds.PolicyParamsKind,
-	"hookroute": "HookRoute", "hr": "HookRoute", "route": "HookRoute", "cluster": "Cluster", "role": "Role",
+// kindNames are the kinds by the names that people type, also as custom resources.
+func kindNames() map[string]string {
+	names := map[string]string{
+		"vwc": "ValidatingWebhookConfiguration", "mwc": "MutatingWebhookConfiguration", "externaladmissionhookconfiguration": "ValidatingWebhookConfiguration",
+		"vap": policy.ValidatingKind, "vapb": policy.ValidatingKind + "Binding", "map": policy.MutatingKind, "mapb": policy.MutatingKind + "Binding",
+		"route": kinds.HookRouteKind,
+	}
+	for _, r := range kinds.Resources() {
+		for _, name := range append(r.Short, r.Kind, r.Counted()) {
+			names[strings.ToLower(name)] = r.Counted()
+		}
+	}
+	return names
 }
 
 // kindNamed is a kind by a name that people type: in any case, in the plural, short, or with a group, as -o name prints it.
 func kindNamed(text string) (string, error) {
+	kindNames := kindNames()
 	lower, _, _ := strings.Cut(strings.ToLower(text), ".")
 	for _, name := range []string{lower, strings.TrimSuffix(lower, "s"), strings.TrimSuffix(lower, "ies") + "y"} {
 		if kind, ok := kindNames[name]; ok {
