@@ -68,6 +68,30 @@ func allKinds() []kind {
 				"no cluster needs to have.",
 			of: reflect.TypeFor[kinds.PolicyParams](), rules: paramsRules(), columns: inForce(wide(column("Clusters", ".spec.clusters"))),
 		},
+		kinds.InitializersKind: {
+			description: "InitializerConfiguration has initializers, which change objects before they exist in the cluster: it is the " +
+				"InitializerConfiguration of admissionregistration.k8s.io/v1alpha1 in Kubernetes 1.7.",
+			of:    reflect.TypeFor[kinds.InitializerConfiguration](),
+			rules: initializerRules(), columns: inForce(wide(column("Initializers", ".initializers[*].name"))),
+		},
+	}
+	var all []kind
+	for _, resource := range kinds.Resources() {
+		k := details[resource.Kind]
+		if resource.Kubernetes != "" {
+			k = kindsOfKubernetes()[resource.Kind]
+			k.description = fmt.Sprintf("%s is a %s of admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not use.",
+				resource.Kind, resource.Kubernetes)
+		}
+		k.Resource = resource
+		all = append(all, k)
+	}
+	return all
+}
+
+// kindsOfKubernetes are the kinds that Kubernetes has under other names.
+func kindsOfKubernetes() map[string]kind {
+	return map[string]kind{
 		kinds.ValidatingHooksKind: {
 			of: reflect.TypeFor[admissionregistrationv1.ValidatingWebhookConfiguration](), rules: webhookRules(), columns: hooks(),
 		},
@@ -88,24 +112,7 @@ func allKinds() []kind {
 			of:    reflect.TypeFor[admissionregistrationv1.MutatingAdmissionPolicyBinding](),
 			rules: mutatingBindingRules(), columns: inForce(column("Policy", ".spec.policyName")),
 		},
-		kinds.InitializersKind: {
-			description: "InitializerConfiguration has initializers, which change objects before they exist in the cluster: it is the " +
-				"InitializerConfiguration of admissionregistration.k8s.io/v1alpha1 in Kubernetes 1.7.",
-			of:    reflect.TypeFor[kinds.InitializerConfiguration](),
-			rules: initializerRules(), columns: inForce(wide(column("Initializers", ".initializers[*].name"))),
-		},
 	}
-	var all []kind
-	for _, resource := range kinds.Resources() {
-		k := details[resource.Kind]
-		k.Resource = resource
-		if resource.Kubernetes != "" {
-			k.description = fmt.Sprintf("%s is a %s of admissionregistration.k8s.io/v1 for the mesh, which the API server of this cluster does not use.",
-				resource.Kind, resource.Kubernetes)
-		}
-		all = append(all, k)
-	}
-	return all
 }
 
 func hooks() []apiextensionsv1.CustomResourceColumnDefinition {

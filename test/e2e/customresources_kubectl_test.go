@@ -150,8 +150,8 @@ func TestKubectlDrivesCustomResources(t *testing.T) {
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\nelsewhere  True  2/2\n", "pcluster")
 	showsColumns(t, "NAME  ROLE  ACCEPTED  IN FORCE  SERVED\nreaders  viewer  True  2/2\n", "prole")
 	showsColumns(t, "NAME  ACCEPTED  IN FORCE  SERVED\ne2e-owned  True  2/2\n", "vhpolicy")
-	showsColumns(t, "NAME  POLICY  ACTIONS  ACCEPTED  IN FORCE  SERVED\ne2e-owned  " + "e2e-owned  [\"Warn\"]  True  2/2\n", "vhbinding")
-	showsColumns(t, "NAME  POLICY  ACCEPTED  IN FORCE  SERVED\ne2e-owner  " + "e2e-owner  True  2/2\n", "mhbinding")
+	showsColumns(t, "NAME  POLICY  ACTIONS  ACCEPTED  IN FORCE  SERVED\ne2e-owned  "+"e2e-owned  [\"Warn\"]  True  2/2\n", "vhbinding")
+	showsColumns(t, "NAME  POLICY  ACCEPTED  IN FORCE  SERVED\ne2e-owner  "+"e2e-owner  True  2/2\n", "mhbinding")
 
 	c.readAs(t, "portcullis")
 	third := c.Serve(t)
