@@ -82,6 +82,15 @@ func (a access) mayWrite(o *config.Object) error {
 	return nil
 }
 
+// refuseUnread returns an error if an author would change a stored object that this dispatcher cannot decode: it may be in force, for clusters of others.
+func (st *storedState) refuseUnread(by access, key config.Key) error {
+	record := st.state.Records[key]
+	if _, read := st.objects[key]; read || record == nil || record.Removing || by.operator() {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "%s is stored in a form that this dispatcher cannot read: only operators may change it", key)
+}
+
 // authors returns the roles that allow writing objects of a name.
 func (a access) authors(name string) []*kinds.RoleSpec {
 	var out []*kinds.RoleSpec

@@ -147,6 +147,9 @@ func (req *applyRequest) authorize(st *storedState) error {
 		if err := req.access.mayWrite(&req.objects[i]); err != nil {
 			return err
 		}
+		if err := st.refuseUnread(req.access, req.objects[i].Key); err != nil {
+			return err
+		}
 		if old, ok := st.objects[req.objects[i].Key]; ok {
 			if err := req.access.mayWrite(&old); err != nil {
 				return err

@@ -68,6 +68,9 @@ func (st *storedState) removal(key config.Key, by access, expected string, now t
 	if err := by.mayWrite(&o); err != nil {
 		return nil, err
 	}
+	if err := st.refuseUnread(by, key); err != nil {
+		return nil, err
+	}
 	touched, after := map[config.Key]bool{}, maps.Clone(st.objects)
 	touch(touched, &o)
 	delete(after, key)

@@ -366,6 +366,42 @@ func TestRolesBoundWhoMayWriteWhat(t *testing.T) {
 	f.refused(codes.PermissionDenied, "of clusters that are not", "eve", route("r", ""))
 }
 
+// TestAuthorsDoNotChangeObjectsThatCannotBeRead has objects that another version of Portcullis could have stored.
+func TestAuthorsDoNotChangeObjectsThatCannotBeRead(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", `apiVersion: portcullis.dev/v1
+kind: Role
+metadata: {name: ann}
+spec: {role: author, identities: [ann], namePrefixes: [p]}
+---
+`+policy("p", "")+"\n---\napiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: p}\nspec: {identities: [a]}\n")
+	base, err := f.store.Read(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []config.Key{{Kind: "Cluster", Name: "p"}, {Kind: "ValidatingWebhookConfiguration", Name: "p"}}
+	var edit etcdstore.Edit
+	for _, key := range keys {
+		r := *base.Records[key]
+		r.Manifest = []byte(`{"kind":"` + key.Kind + `","metadata":{"name":"p"},"later":true}`)
+		edit.Put = append(edit.Put, &r)
+	}
+	if _, err := f.store.Commit(t.Context(), base, edit); err != nil {
+		t.Fatal(err)
+	}
+
+	f.refused(codes.PermissionDenied, "only operators may change it", "ann", policy("p", ""))
+	for _, key := range keys {
+		remove := &configv1.DeleteRequest{Key: &configv1.ConfigKey{Kind: key.Kind, Name: key.Name}}
+		if _, err := f.Delete(f.as("ann"), remove); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("an author removes %s: %v", key, err)
+		}
+		if _, err := f.Delete(f.as("root"), remove); err != nil {
+			t.Errorf("an operator removes %s: %v", key, err)
+		}
+	}
+}
+
 func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	broken, err := service.New(service.Options{
