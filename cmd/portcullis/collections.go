@@ -1,0 +1,41 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// leastGrowth is how many bytes the heap grows at least between two collections of garbage. Go lets it grow by as much as is alive, which is 10 to 20 MiB
+// in most dispatchers (docs/design/0047).
+const leastGrowth = 64 << 20
+
+// spaceCollections has each collection set GOGC for the next one.
+func spaceCollections() {
+	(&collection{samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}}).ended()
+}
+
+// collection becomes garbage at once, so that its finalizer runs after the next collection.
+type collection struct {
+	samples []metrics.Sample // of the bytes of which GOGC is a part
+	percent int              // the GOGC that is set
+}
+
+func (c *collection) ended() {
+	metrics.Read(c.samples)
+	alive := uint64(0)
+	for _, s := range c.samples {
+		alive += s.Value.Uint64()
+	}
+	if percent := percentOf(alive); percent != c.percent {
+		c.percent = percent
+		debug.SetGCPercent(percent)
+	}
+	runtime.SetFinalizer(c, (*collection).ended)
+}
+
+// percentOf is the GOGC by which the heap grows by leastGrowth, and by as much as is alive if that is more. It is a multiple of 100: to set another one
+// stops all goroutines for a moment.
+func percentOf(alive uint64) int {
+	return int(max(1, leastGrowth/max(alive, 1<<20))) * 100
+}
