@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -100,9 +101,21 @@ func TestAReaderThatIsTooSlowLosesItsStream(t *testing.T) {
 	}
 }
 
-// TestWatchesShareTheirObjects compares the messages themselves: a watch shares its copy of the configuration with all other watches.
+// TestWatchesShareTheirObjects compares the messages themselves: a watch shares its copy of the configuration with all other watches. The copy is kept as
+// long as a watch is open.
 func TestWatchesShareTheirObjects(t *testing.T) {
 	f := newFixture(t)
+	f.applied("root", policy("changes", "failurePolicy: Fail")+"\n---\n"+policy("stays", "failurePolicy: Fail"))
+	open, end := context.WithCancel(context.WithValue(t.Context(), caller{}, "root"))
+	opened, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- f.Watch(&configv1.WatchRequest{}, &synced{ctx: open, stop: func() { close(opened) }}) }()
+	defer func() {
+		end()
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+	}()
+	<-opened
 	watched := func() map[string]*configv1.ConfigObject {
 		ctx, stop := context.WithCancel(context.WithValue(t.Context(), caller{}, "root"))
 		defer stop()
@@ -112,8 +125,8 @@ func TestWatchesShareTheirObjects(t *testing.T) {
 		}
 		return w.objects
 	}
-	f.applied("root", policy("changes", "failurePolicy: Fail")+"\n---\n"+policy("stays", "failurePolicy: Fail"))
 	first, second := watched(), watched()
+	runtime.GC()
 	f.applied("root", policy("changes", "failurePolicy: Ignore"))
 	third := watched()
 	for name, changed := range map[string]bool{"changes": true, "stays": false} {
