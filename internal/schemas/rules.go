@@ -314,7 +314,7 @@ func policyRules() map[string]rule {
 		"spec.validations[].expression": text(kinds.MaxPolicyExpression), "spec.validations[].message": like(`[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyMessage),
 		"spec.validations[].messageExpression": like("|"+written, kinds.MaxPolicyExpression),
 		"spec.validations[].field":             like(`|[^\r\n]*\S[^\r\n]*`, kinds.MaxPolicyField),
-		"spec.validations[].reason":            oneOf("", "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"),
+		"spec.validations[].reason":            oneOf("", "Forbidden", "Invalid", "RequestEntityTooLarge"),
 	}
 }
 

@@ -113,7 +113,7 @@ type PolicyValidation struct {
 	// Field is the field that the message is about. The message begins with it. With PodControllers it is a field of the Pod, and the message about a
 	// controller begins with the field in its Pod template. Empty means none.
 	Field string `json:"field,omitempty"`
-	// Reason is the reason of the denial for programs: Unauthorized, Forbidden, Invalid or RequestEntityTooLarge. Empty means Invalid.
+	// Reason is the reason of the denial for programs: Forbidden, Invalid or RequestEntityTooLarge. Empty means Invalid.
 	Reason metav1.StatusReason `json:"reason,omitempty"`
 }
 
@@ -320,7 +320,7 @@ func (v *PolicyValidation) validate(path *field.Path) (errs field.ErrorList) {
 // policyReasons are the reasons that Kubernetes' validation of ValidatingAdmissionPolicies takes (supportedValidationPolicyReason).
 func policyReasons() []metav1.StatusReason {
 	return []metav1.StatusReason{
-		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized,
+		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge,
 	}
 }
 

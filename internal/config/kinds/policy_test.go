@@ -141,6 +141,7 @@ func TestValidateAPolicy(t *testing.T) {
 			"spec.validations[0].message: FieldValueInvalid", "spec.validations[0].field: FieldValueInvalid",
 		}},
 		{"Reasons are Kubernetes'.", validation(func(v *PolicyValidation) { v.Reason = "NotFound" }), []string{"spec.validations[0].reason: FieldValueNotSupported"}},
+		{"ValidatingAdmissionPolicies have no reason Unauthorized.", validation(func(v *PolicyValidation) { v.Reason = "Unauthorized" }), []string{"spec.validations[0].reason: FieldValueNotSupported"}},
 		{"Too many validations.", policy(func(s *PolicySpec) { s.Validations = make([]PolicyValidation, MaxPolicyValidations+1) }), []string{
 			"spec.validations: FieldValueTooMany",
 		}},
