@@ -19,9 +19,8 @@ type boundMutating struct {
 }
 
 func (r random) mutatingPolicies() (all []boundMutating) {
-	configured := r.in(2)
 	for i := range 1 + r.IntN(4) {
-		p := boundMutating{MutatingAdmissionPolicy: r.mutatingPolicy(fmt.Sprintf("p%d.example.com", i)), configured: configured}
+		p := boundMutating{MutatingAdmissionPolicy: r.mutatingPolicy(fmt.Sprintf("p%d.example.com", i)), configured: r.configured}
 		for j := range 1 + r.IntN(3) {
 			b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName = p.Name

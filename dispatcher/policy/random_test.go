@@ -12,9 +12,13 @@ import (
 )
 
 // random makes policies and requests out of few names, so that they meet often. The same seed makes the same.
-type random struct{ *rand.Rand }
+type random struct {
+	*rand.Rand
 
-func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 0))} }
+	configured bool // the params of its policies are in the configuration
+}
+
+func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 0)), seed%2 == 0} }
 
 func pick[T any](r random, from ...T) T { return from[r.IntN(len(from))] }
 
@@ -39,9 +43,8 @@ type bound struct {
 }
 
 func (r random) policies() (all []bound) {
-	configured := r.in(2)
 	for i := range 1 + r.IntN(4) {
-		p := bound{ValidatingAdmissionPolicy: r.policy(fmt.Sprintf("p%d.example.com", i)), configured: configured}
+		p := bound{ValidatingAdmissionPolicy: r.policy(fmt.Sprintf("p%d.example.com", i)), configured: r.configured}
 		for j := range 1 + r.IntN(5) {
 			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d-%d", i, j)}}
 			b.Spec.PolicyName, b.Spec.ValidationActions = p.Name, r.actions()
