@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,33 +47,72 @@ func sharedNamespaces(bindings []*match.Criteria) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: shared}
 }
 
-// requirementsOf are the requirements of a selector that count. Labels must meet all of them.
+// requirementsOf are the requirements of a selector that count, with sorted values. Labels must meet all of them.
 func requirementsOf(s *metav1.LabelSelector) (all []metav1.LabelSelectorRequirement) {
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{s.MatchLabels[key]}})
 	}
-	return counting(append(all, s.MatchExpressions...))
+	for _, r := range s.MatchExpressions {
+		r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+		all = append(all, r)
+	}
+	return counting(all)
 }
 
 // counting are the requirements within the bounds.
 func counting(all []metav1.LabelSelectorRequirement) []metav1.LabelSelectorRequirement {
-	all = slices.DeleteFunc(all, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) > maxSharedValues })
+	all = slices.DeleteFunc(all, tooMany)
 	return all[:min(len(all), maxSharedRequirements)]
 }
 
-// eitherOf are requirements that labels meet if they meet all of a, or all of b.
+func tooMany(r metav1.LabelSelectorRequirement) bool { return len(r.Values) > maxSharedValues }
+
+// eitherOf are requirements that labels meet if they meet all of a, or all of b: the first that count.
 func eitherOf(a, b []metav1.LabelSelectorRequirement) (all []metav1.LabelSelectorRequirement) {
 	for _, one := range a {
 		for _, other := range b {
+			if len(all) == maxSharedRequirements {
+				return all
+			}
 			r, ok := either(one, other)
-			if ok && !slices.ContainsFunc(all, func(known metav1.LabelSelectorRequirement) bool {
+			if ok && !tooMany(r) && !slices.ContainsFunc(all, func(known metav1.LabelSelectorRequirement) bool {
 				return known.Key == r.Key && known.Operator == r.Operator && slices.Equal(known.Values, r.Values)
 			}) {
 				all = append(all, r)
 			}
 		}
 	}
-	return counting(all)
+	return all
+}
+
+// combined are the values that stand in a alone, in both or in b alone, of sorted sets, in linear time: authors choose them.
+func combined(a, b []string, inA, inBoth, inB bool) []string {
+	out := make([]string, 0, len(a)+len(b))
+	take := func(value string, taken bool) {
+		if taken {
+			out = append(out, value)
+		}
+	}
+	for len(a) > 0 && len(b) > 0 {
+		switch c := strings.Compare(a[0], b[0]); {
+		case c < 0:
+			take(a[0], inA)
+			a = a[1:]
+		case c > 0:
+			take(b[0], inB)
+			b = b[1:]
+		default:
+			take(a[0], inBoth)
+			a, b = a[1:], b[1:]
+		}
+	}
+	if inA {
+		out = append(out, a...)
+	}
+	if inB {
+		out = append(out, b...)
+	}
+	return out
 }
 
 // either is a requirement that labels meet if they meet a or b; ok is false if each label does.
@@ -81,23 +121,19 @@ func either(a, b metav1.LabelSelectorRequirement) (r metav1.LabelSelectorRequire
 	if a.Key != b.Key {
 		return r, false
 	}
-	without := func(values, others []string) []string {
-		return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(others, v) })
-	}
 	requires := func(operator metav1.LabelSelectorOperator, values []string) (metav1.LabelSelectorRequirement, bool) {
-		slices.Sort(values)
 		required := len(values) > 0 || operator == exists || operator == absent
-		return metav1.LabelSelectorRequirement{Key: a.Key, Operator: operator, Values: slices.Compact(values)}, required
+		return metav1.LabelSelectorRequirement{Key: a.Key, Operator: operator, Values: values}, required
 	}
 	switch of := [2]metav1.LabelSelectorOperator{a.Operator, b.Operator}; of {
 	case [2]metav1.LabelSelectorOperator{in, in}:
-		return requires(in, slices.Concat(a.Values, b.Values))
+		return requires(in, combined(a.Values, b.Values, true, true, true))
 	case [2]metav1.LabelSelectorOperator{notIn, notIn}:
-		return requires(notIn, without(a.Values, without(a.Values, b.Values)))
+		return requires(notIn, combined(a.Values, b.Values, false, true, false))
 	case [2]metav1.LabelSelectorOperator{in, notIn}:
-		return requires(notIn, without(b.Values, a.Values))
+		return requires(notIn, combined(a.Values, b.Values, false, false, true))
 	case [2]metav1.LabelSelectorOperator{notIn, absent}:
-		return requires(notIn, slices.Clone(a.Values))
+		return requires(notIn, a.Values)
 	case [2]metav1.LabelSelectorOperator{exists, exists}, [2]metav1.LabelSelectorOperator{in, exists}:
 		return requires(exists, nil)
 	case [2]metav1.LabelSelectorOperator{absent, absent}:

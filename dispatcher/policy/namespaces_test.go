@@ -28,6 +28,7 @@ func TestTheNamespacesOfBindingsAreSelected(t *testing.T) {
 			}
 		}
 	}
+	compiled := policy.NewCompiler().Compile(&admissionregistrationv1.ValidatingAdmissionPolicy{})
 	leftOut, exact := 0, 0
 	for seed := range uint64(citest.Rounds(3_000, 20_000, 100_000)) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -64,7 +65,7 @@ func TestTheNamespacesOfBindingsAreSelected(t *testing.T) {
 			bindings, each = append(bindings, b), append(each, selector)
 		}
 
-		got := policy.NewCompiler().Compile(&admissionregistrationv1.ValidatingAdmissionPolicy{}).Bind(bindings).BindingNamespaces()
+		got := compiled.Bind(bindings).BindingNamespaces()
 
 		all := labels.Everything()
 		if got != nil {
@@ -114,5 +115,50 @@ func TestBindingsWithManyNamespacesAreNotNarrowed(t *testing.T) {
 		if (got != nil) != narrowed || narrowed && len(got.MatchExpressions[0].Values) != 2*each {
 			t.Errorf("two bindings with %d namespaces each are narrowed to %v", each, got)
 		}
+	}
+}
+
+// TestBindingsWithManyRequirementsAreNarrowedByTheFirst has two bindings whose selectors differ, with one requirement more than count.
+func TestBindingsWithManyRequirementsAreNarrowedByTheFirst(t *testing.T) {
+	for requirements, want := range map[int]int{7: 7, 8: 8, 9: 8} {
+		var bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+		for i := range 2 {
+			s := &metav1.LabelSelector{}
+			for n := range requirements {
+				r := metav1.LabelSelectorRequirement{Key: fmt.Sprint(n), Operator: metav1.LabelSelectorOpIn, Values: []string{fmt.Sprint(i)}}
+				s.MatchExpressions = append(s.MatchExpressions, r)
+			}
+			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+			b.Spec.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: s}
+			bindings = append(bindings, b)
+		}
+
+		got := policy.NewCompiler().Compile(&admissionregistrationv1.ValidatingAdmissionPolicy{}).Bind(bindings).BindingNamespaces()
+
+		if got == nil || len(got.MatchExpressions) != want {
+			t.Errorf("two bindings with %d requirements each are narrowed to %v, want %d requirements", requirements, got, want)
+		}
+	}
+}
+
+// BenchmarkNamespacesOfManyBindings has bindings with as many requirements and values as count, about one label.
+func BenchmarkNamespacesOfManyBindings(b *testing.B) {
+	var bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	for i := range 1024 {
+		s := &metav1.LabelSelector{}
+		for n := range 8 {
+			r := metav1.LabelSelectorRequirement{Key: "name", Operator: metav1.LabelSelectorOpNotIn}
+			for v := range 128 {
+				r.Values = append(r.Values, fmt.Sprint(v+n*(1+i%2)))
+			}
+			s.MatchExpressions = append(s.MatchExpressions, r)
+		}
+		one := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		one.Spec.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: s}
+		bindings = append(bindings, one)
+	}
+	compiled := policy.NewCompiler().Compile(&admissionregistrationv1.ValidatingAdmissionPolicy{})
+	for b.Loop() {
+		compiled.Bind(bindings)
 	}
 }
