@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,9 +42,9 @@ func (x *exchange) read() *refusal {
 		return x.noMemory(err)
 	}
 	if size >= 0 {
-		body, err = readExactly(x.request.Body, size)
+		body, err = readExactly(&x.content, size)
 	} else {
-		body, err = readGrowing(x.request.Body, limit, func(bytes int64) error { return x.reservation.Grow(bytes * bytesPerByte(x.stage)) })
+		body, err = readGrowing(&x.content, limit, func(bytes int64) error { return x.reservation.Grow(bytes * bytesPerByte(x.stage)) })
 	}
 	switch {
 	case err != nil && overBudget(err):
@@ -55,6 +56,27 @@ func (x *exchange) read() *refusal {
 	}
 	x.body = body
 	return nil
+}
+
+// yieldBytes is how much of a body is read before other goroutines compute.
+const yieldBytes = 64 << 10
+
+// yieldingBody lets other goroutines compute while it is read. To read and decrypt a body that has arrived takes a processor for milliseconds without
+// a wait, and a cluster may send as many at a time as it has calls: small reviews of others would stand behind all of them.
+type yieldingBody struct {
+	io.Reader
+
+	read int // since others could compute
+}
+
+// Read implements [io.Reader].
+func (b *yieldingBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p[:min(len(p), yieldBytes)])
+	if b.read += n; b.read >= yieldBytes {
+		b.read = 0
+		runtime.Gosched()
+	}
+	return n, err //nolint:wrapcheck // it passes through
 }
 
 // overBudget reports whether an error is a lack of memory.
@@ -122,14 +144,14 @@ const uidBytes = 4 << 10
 func (x *exchange) noMemory(err error) *refusal {
 	x.reservation.Release()
 	x.reservation = nil
-	head, _ := readExactly(io.LimitReader(x.request.Body, uidBytes), uidBytes)
+	head, _ := readExactly(io.LimitReader(&x.content, uidBytes), uidBytes)
 	x.decodeHead(head)
 	x.drain()
 	return overloaded(err)
 }
 
 // drain discards the rest of the body, within the deadline of its reading.
-func (x *exchange) drain() { _, _ = io.CopyN(io.Discard, x.request.Body, drainBytes) }
+func (x *exchange) drain() { _, _ = io.CopyN(io.Discard, &x.content, drainBytes) }
 
 // unread refuses a body that ended early.
 func (x *exchange) unread(head []byte, err error) *refusal {

@@ -35,6 +35,7 @@ type exchange struct {
 	cluster string
 	entry   match.Entry
 
+	content     yieldingBody // the body of the request, which is read into body
 	body        []byte
 	reservation *memory.Reservation
 
@@ -52,7 +53,7 @@ type exchange struct {
 func newExchange(b *Bridge, w http.ResponseWriter, r *http.Request, to *endpoint) *exchange {
 	return &exchange{
 		endpoint: to, bridge: b, connection: connectionOf(r), writer: w, control: *http.NewResponseController(w), request: r, started: time.Now(),
-		span: noop.Span{}, outcome: review.OutcomeFailed,
+		content: yieldingBody{Reader: r.Body}, span: noop.Span{}, outcome: review.OutcomeFailed,
 	}
 }
 
