@@ -276,7 +276,7 @@ func (l *Log) line(e *entry) ([]byte, error) {
 	head, tail := shared.Pieces(e.request.GetUid())
 	pieces := append([][]byte{bytes.TrimSuffix(out, []byte("}")), []byte(","), bytes.TrimPrefix(head, []byte("{"))}, tail...)
 	line := slices.Concat(append(pieces, []byte("\n"))...)
-	if !bytes.ContainsAny(line[:len(line)-1], "\r\n") {
+	if !bytes.ContainsAny(line[:len(line)-1], "\r\n") { // objects are JSON: the edge has checked them
 		return line, nil
 	}
 	compact := &bytes.Buffer{} // an object has several lines
