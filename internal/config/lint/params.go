@@ -24,10 +24,12 @@ type paramNames struct {
 // paramFindings finds PolicyParams that no policy reads, and bindings that refuse each request since the configuration lacks their param.
 func paramFindings(objects []config.Object, only func(config.Key) bool) []match.Finding {
 	readers, known := map[config.Key]schema.GroupVersionKind{}, paramKinds{}
+	var read []schema.GroupVersionKind // in the order of objects, so that messages stay
 	for i := range objects {
 		o := &objects[i]
 		if o.IsPolicy() {
 			readers[o.Key] = o.ParamKind()
+			read = append(read, o.ParamKind())
 		}
 		for _, param := range o.ParamObjects() {
 			kind := param.GroupVersionKind()
@@ -38,10 +40,6 @@ func paramFindings(objects []config.Object, only func(config.Key) bool) []match.
 			known[kind].all[types.NamespacedName{Namespace: param.GetNamespace(), Name: param.GetName()}] = true
 			known[kind].all[types.NamespacedName{Name: param.GetName()}] = true
 		}
-	}
-	var read []schema.GroupVersionKind
-	for _, kind := range readers {
-		read = append(read, kind)
 	}
 	var findings []match.Finding
 	for i := range objects {
