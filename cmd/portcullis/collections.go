@@ -34,8 +34,9 @@ func (c *collection) ended() {
 	runtime.SetFinalizer(c, (*collection).ended)
 }
 
-// percentOf is the GOGC by which the heap grows by leastGrowth, and by as much as is alive if that is more. It is a multiple of 100: to set another one
-// stops all goroutines for a moment.
+// percentOf is the GOGC by which the heap grows by leastGrowth, or by as much as is alive if that is more. It is rounded up to a multiple of 10, so that it
+// is seldom set anew: that stops all goroutines for a moment.
 func percentOf(alive uint64) int {
-	return int(max(1, leastGrowth/max(alive, 1<<20))) * 100
+	alive = max(alive, 1<<20)
+	return int(max(10, (10*leastGrowth+alive-1)/alive)) * 10
 }

@@ -7,9 +7,12 @@ import (
 )
 
 func TestTheHeapGrowsBetweenCollections(t *testing.T) {
-	for alive, want := range map[uint64]int{0: 6400, 1 << 20: 6400, 7 << 20: 900, 20 << 20: 300, 33 << 20: 100, 64 << 20: 100, 1 << 40: 100} {
+	for alive, want := range map[uint64]int{0: 6400, 1 << 20: 6400, 7 << 20: 920, 20 << 20: 320, 33 << 20: 200, 63 << 20: 110, 64 << 20: 100, 1 << 40: 100} {
 		if got := percentOf(alive); got != want {
 			t.Errorf("GOGC with %d bytes alive is %d, want %d", alive, got, want)
+		}
+		if growth := max(alive, 1<<20) * uint64(want) / 100; growth < leastGrowth {
+			t.Errorf("with %d bytes alive the heap grows by %d", alive, growth)
 		}
 	}
 }
