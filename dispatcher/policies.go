@@ -133,6 +133,7 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 	judgement, err := c.Hook.Policy.Judge(ctx, p.reviewContext.attributes, as, p.reviewContext.unmatched[c.Hook])
 	if err != nil {
 		result = review.Fail(review.FailureHandler, "%w", err)
+		result.Failure.Acted = judgement.Acted
 	}
 	result.Verdict, result.Skip, result.Expressions = judgement.AdmissionResponse, judgement.Skip, explanations.Take()
 	return result

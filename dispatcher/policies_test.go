@@ -32,6 +32,7 @@ type testPolicy struct {
 	name   string
 	ignore bool
 	skip   string
+	acted  bool // has taken its actions for its failure
 	say    func(ctx context.Context) (*admissionv1.AdmissionResponse, error)
 }
 
@@ -61,7 +62,7 @@ func (p testPolicy) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 
 func (p testPolicy) Judge(ctx context.Context, _ *match.Attributes, _ *conversion.ResourceKind, _ error) (match.Judgement, error) {
 	v, err := p.say(ctx)
-	return match.Judgement{AdmissionResponse: v, Skip: p.skip}, err
+	return match.Judgement{AdmissionResponse: v, Skip: p.skip, Acted: p.acted}, err
 }
 
 func approves(context.Context) (*admissionv1.AdmissionResponse, error) {
@@ -79,6 +80,13 @@ func refuses(failure string) func(context.Context) (*admissionv1.AdmissionRespon
 	return func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
 		v, _ := denies("a: " + failure)(ctx)
 		return v, errors.New(failure)
+	}
+}
+
+// warns is a policy that fails and allows, with a warning.
+func warns(failure string) func(context.Context) (*admissionv1.AdmissionResponse, error) {
+	return func(context.Context) (*admissionv1.AdmissionResponse, error) {
+		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"careful"}}, errors.New(failure)
 	}
 }
 
@@ -147,6 +155,18 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 			warning:  `policy "a" failed (handler) and was skipped: its failure policy is Ignore`,
 		},
 		{
+			name: "a failure for which another binding would deny", policies: []testPolicy{{name: "a", acted: true, say: warns("no such key: a")}},
+			outcomes: "a failed-open, hook.test.dev allowed", warning: "careful",
+		},
+		{
+			name: "a failure of a policy that only warns", policies: []testPolicy{{name: "a", ignore: true, acted: true, say: warns("no such key: a")}},
+			outcomes: "a failed-open, hook.test.dev allowed", warning: "careful",
+		},
+		{
+			name: "shadow of a failure that warns", shadow: "a", policies: []testPolicy{{name: "a", acted: true, say: warns("no such key: a")}},
+			outcomes: "a shadow: failed, hook.test.dev allowed",
+		},
+		{
 			name: "shadow", shadow: "a", policies: []testPolicy{{name: "a", say: denies("no")}},
 			outcomes: "a shadow: denied, hook.test.dev allowed",
 		},
@@ -198,6 +218,35 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAFailureThatOnlyWarnsIsCounted has it in the metrics, the records and the audit annotations of a review that is admitted.
+func TestAFailureThatOnlyWarnsIsCounted(t *testing.T) {
+	snapshot, metrics, records := withPolicies("", testPolicy{name: "a", acted: true, say: warns("no such key: a")}), prometheus.NewRegistry(), latency.NewRecorder(0)
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{},
+		Options: observe.Options{Metrics: metrics, Latencies: records},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+
+	a, err := d.Review(t.Context(), r)
+
+	if err != nil || a.Outcome() != review.OutcomeFailedOpen || a.Response.GetAuditAnnotations()[review.AuditOutcome] != string(review.OutcomeFailedOpen) {
+		t.Errorf("%v, %s, %v", err, a.Outcome(), a.Response.GetAuditAnnotations())
+	}
+	if kept := records.Find(r.Admission.GetUid()); len(kept) != 1 || kept[0].Calls[0].Outcome != latency.OutcomeFailedOpen {
+		t.Errorf("recorded %+v", kept)
+	}
+	got := samples(t, metrics)
+	for _, want := range []string{"fail_open_total name=a type=validating", "failures_total kind=handler name=a type=validating"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("metrics %q, want %q", got, want)
+		}
 	}
 }
 

@@ -33,12 +33,12 @@ func (c *call) interpret() Effect {
 func (c *call) refuses() bool { return c.result.Verdict != nil && !c.result.Verdict.GetAllowed() }
 
 // resultEffect returns the effect of a result that interpret has checked. A call that has ended at its deadline has a failure like any other. The
-// failurePolicy of the hook decides the effect of a failure, unless the request always fails open. A policy has decided itself.
+// failurePolicy of the hook decides the effect of a failure, unless the request always fails open. A policy with an answer has decided itself.
 func (c *call) resultEffect() Effect {
 	switch {
 	case c.result.Failure != nil && c.refuses():
 		return FailedClosed
-	case c.result.Failure != nil && (c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
+	case c.result.Failure != nil && (c.result.Verdict != nil || c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
 		return FailedOpen
 	case c.result.Failure != nil:
 		return FailedClosed

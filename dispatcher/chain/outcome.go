@@ -23,7 +23,7 @@ const (
 	Patched
 	// Denied means that the hook denied the request.
 	Denied
-	// FailedOpen means that there is no verdict, and failurePolicy Ignore, or Options.FailOpen, let the review go on.
+	// FailedOpen means that there is no verdict, and failurePolicy Ignore, Options.FailOpen, or a policy that does not deny let the review go on.
 	FailedOpen
 	// FailedClosed means that there is no verdict, and failurePolicy Fail refused the request.
 	FailedClosed

@@ -45,6 +45,8 @@ type Judgement struct {
 	// Skip is the reason that the policy does not apply to the request, which it then allows: [SkipBindings], [SkipParams] or [SkipConditions]. It is
 	// empty if the policy applies.
 	Skip string
+	// Acted means that a policy which failed and allows the request has taken its validationActions for the failure: clients hear of it by these alone.
+	Acted bool
 }
 
 // Question is something that a policy asks the cluster of a request.

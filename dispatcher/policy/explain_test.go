@@ -105,8 +105,8 @@ func (l *laboratory) observeWith(ctx context.Context, o policy.Observer, object 
 	}
 	ctx = policy.WithObserver(ctx, o)
 	bound := l.compile.Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{{}})
-	if _, err := bound.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); err != nil {
-		l.Fatal(err)
+	if judged, err := bound.Judge(ctx, match.NewAttributes(request, l.known), nil, nil); !judged.GetAllowed() {
+		l.Fatal(judged, err) // an expression that fails is an error beside an answer
 	}
 }
 

@@ -51,7 +51,7 @@ type verdict struct {
 	reach    reach
 	denials  []denial
 	denied   bool  // a denial is of a validation that is false; else all are failures
-	failure  error // the first that was ignored
+	failure  error // the first that may not refuse the request
 	warnings []string
 	audited  []FailedValidation
 	values   map[string][]string // of audit annotations
@@ -91,10 +91,11 @@ func (r *verdict) deny(b *binding, message string, reason metav1.StatusReason) {
 func (r *verdict) count(b *binding, all *decisions) {
 	r.reach = max(r.reach, all.reach())
 	for i := range all.validations {
-		switch d := &all.validations[i]; {
-		case d.failed && r.ignores:
-			r.failure = cmp.Or(r.failure, errors.New(d.message))
-		case d.failed, d.denied:
+		d := &all.validations[i]
+		if d.failed && r.failure == nil {
+			r.failure = errors.New(d.message)
+		}
+		if d.denied || d.failed && !r.ignores {
 			r.act(b, i, d)
 		}
 	}
@@ -141,7 +142,8 @@ func (r *verdict) publish(key, value string) {
 	r.values[key] = append(r.values[key], value)
 }
 
-// response is the verdict. An ignored failure is one only if nothing denies, and a refusal is a failure unless a validation is false.
+// response is the verdict. A failure that does not refuse the request counts only if nothing denies, and a refusal is a failure unless a validation is
+// false.
 func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judgement, error) {
 	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
 	if !v.GetAllowed() {
@@ -150,7 +152,7 @@ func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judg
 		}
 		return match.Judgement{AdmissionResponse: v}, errors.New(r.denials[0].message)
 	}
-	return match.Judgement{AdmissionResponse: v, Skip: r.reach.skip()}, r.failure
+	return match.Judgement{AdmissionResponse: v, Skip: r.reach.skip(), Acted: r.failure != nil && !r.ignores}, r.failure
 }
 
 // noVerdict is the judgement of a policy that cannot judge, and has a request refused whatever its failurePolicy.

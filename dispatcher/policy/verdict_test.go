@@ -11,22 +11,33 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
 )
 
-// TestARefusalIsAFailureUnlessAValidationIsFalse has policies that refuse a Pod, with one binding that denies.
+// TestARefusalIsAFailureUnlessAValidationIsFalse has policies about a Pod, with one binding, which denies unless it has other actions.
 func TestARefusalIsAFailureUnlessAValidationIsFalse(t *testing.T) {
 	const fails = "object.missing == 1"
+	const warn, audit, missing = admissionregistrationv1.Warn, admissionregistrationv1.Audit, "no such key: missing"
+	type actions = []admissionregistrationv1.ValidationAction
 	for name, of := range map[string]struct {
 		validations []string
 		ignore      bool
 		refused     bool
 		failure     string // at its end
+		actions     actions
+		acted       bool
 	}{
-		"all are true":                         {[]string{"true"}, false, false, ""},
-		"one is false":                         {[]string{"true", "false"}, false, true, ""},
-		"one fails":                            {[]string{"true", fails}, false, true, "no such key: missing"},
-		"one fails, and one is false":          {[]string{fails, "false"}, false, true, ""},
-		"one fails, which is ignored":          {[]string{fails}, true, false, "no such key: missing"},
-		"one fails, and one is false, ignored": {[]string{fails, "false"}, true, true, ""},
-		"64 fail, and one is false":            {append(strings.Split(strings.Repeat(fails+",", 64), ",")[:64], "false"), false, true, ""},
+		"all are true":                         {[]string{"true"}, false, false, "", nil, false},
+		"one is false":                         {[]string{"true", "false"}, false, true, "", nil, false},
+		"one fails":                            {[]string{"true", fails}, false, true, missing, nil, false},
+		"one fails, and one is false":          {[]string{fails, "false"}, false, true, "", nil, false},
+		"one fails, which is ignored":          {[]string{fails}, true, false, missing, nil, false},
+		"one fails, and one is false, ignored": {[]string{fails, "false"}, true, true, "", nil, false},
+		"64 fail, and one is false":            {append(strings.Split(strings.Repeat(fails+",", 64), ",")[:64], "false"), false, true, "", nil, false},
+		"a warning about a false one":          {[]string{"false"}, false, false, "", actions{warn}, false},
+		"a warning about a failure":            {[]string{"true", fails}, false, false, missing, actions{warn}, true},
+		"a warning about a failure, ignored":   {[]string{fails}, true, false, missing, actions{warn}, false},
+		"warnings about both":                  {[]string{"false", fails}, false, false, missing, actions{warn}, true},
+		"an audited failure":                   {[]string{fails}, false, false, missing, actions{audit}, true},
+		"70 audited failures with warnings":    {strings.Split(strings.Repeat(fails+",", 70), ",")[:70], false, false, missing, actions{warn, audit}, true},
+		"a failure that denies and warns":      {[]string{fails}, false, true, missing, actions{admissionregistrationv1.Deny, warn}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
@@ -38,7 +49,9 @@ func TestARefusalIsAFailureUnlessAValidationIsFalse(t *testing.T) {
 				p.Spec.FailurePolicy = &ignore
 			}
 			binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-			binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+			if binding.Spec.ValidationActions = of.actions; of.actions == nil {
+				binding.Spec.ValidationActions = actions{admissionregistrationv1.Deny}
+			}
 
 			v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding}).Judge(
 				policy.WithReview(t.Context(), nil), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
@@ -49,6 +62,9 @@ func TestARefusalIsAFailureUnlessAValidationIsFalse(t *testing.T) {
 			}
 			if v.GetAllowed() == of.refused || !strings.HasSuffix(said, of.failure) || (said == "") != (of.failure == "") {
 				t.Errorf("refused %t, failure %q; want %t, %q", !v.GetAllowed(), said, of.refused, of.failure)
+			}
+			if v.Acted != of.acted {
+				t.Errorf("acted %t, want %t", v.Acted, of.acted)
 			}
 		})
 	}

@@ -93,7 +93,7 @@ type Call struct {
 // Result is the result of one call: either a verdict or a failure. A policy that fails has both.
 type Result struct {
 	// Verdict is the response of the hook; nil for a failure. A denial is a verdict. Beside a failure it is the answer of the policy: it allows
-	// if the policy fails open, else it refuses the request, in the words of kube-apiserver. Its warnings and audit annotations count.
+	// if the policy fails open or does not deny, else it refuses the request, in the words of kube-apiserver. Its warnings and audit annotations count.
 	Verdict *admissionv1.AdmissionResponse
 	// Failure is the reason why there is no verdict; nil for a verdict.
 	Failure *Failure
@@ -190,6 +190,8 @@ type Failure struct {
 	Err error
 	// NotStarted is true if no handler can have run: the call may be retried on another replica whatever its side effects.
 	NotStarted bool
+	// Acted is [match.Judgement.Acted].
+	Acted bool
 }
 
 // Error implements error. The text is UTF-8, as protobuf and traces demand, also if the cause quotes bytes of a webhook that are not.
