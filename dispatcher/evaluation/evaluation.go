@@ -1,4 +1,4 @@
-// Package evaluation ends evaluations of CEL in time.
+// Package evaluation has the errors and costs of evaluations of CEL as kube-apiserver has them, and ends evaluations in time.
 package evaluation
 
 import (
@@ -6,9 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/google/cel-go/cel"
-	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/interpreter"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
@@ -79,43 +76,13 @@ func (i *Interrupt) Value() bool {
 
 // Begin is called before each expression of the evaluation. It returns the error of a context that is over.
 func (i *Interrupt) Begin() error {
-	i.yield()
+	i.Yield()
 	return Over(i.ctx)
 }
 
-// yield lets others compute that are ready, such as reviews of other clusters: an evaluation may take a processor for seconds, unless it is brief.
-func (i *Interrupt) yield() {
+// Yield lets others compute that are ready, such as reviews of other clusters: an evaluation may take a processor for seconds, unless it is brief.
+func (i *Interrupt) Yield() {
 	if i.yields {
 		runtime.Gosched()
 	}
-}
-
-// Interruptible returns the program with a ContextEval that an Interrupt ends.
-func Interruptible(p cel.Program) cel.Program { return interruptible{p} }
-
-type interruptible struct{ cel.Program }
-
-// ContextEval implements [cel.Program].
-func (p interruptible) ContextEval(ctx context.Context, variables any) (ref.Val, *cel.EvalDetails, error) {
-	activation, ok := variables.(interpreter.Activation)
-	if !ok {
-		return p.Program.ContextEval(ctx, variables)
-	}
-	a := &interrupted{Activation: activation, Interrupt: NewInterrupt(ctx)}
-	a.yield()
-	return p.Eval(a)
-}
-
-// interrupted is an activation with an Interrupt.
-type interrupted struct {
-	interpreter.Activation
-	Interrupt
-}
-
-// ResolveName implements [interpreter.Activation].
-func (a *interrupted) ResolveName(name string) (any, bool) {
-	if name == InterruptedVarName {
-		return a.Value(), true
-	}
-	return a.Activation.ResolveName(name)
 }

@@ -29,15 +29,11 @@ func TestAnInterruptEndsEachComprehension(t *testing.T) {
 		t.Fatal(err)
 	}
 	cost := func(ctx context.Context) uint64 {
-		variables, err := interpreter.NewActivation(map[string]any{"object": items})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, details, err := Interruptible(program).ContextEval(ctx, variables)
-		if err == nil || details == nil || details.ActualCost() == nil {
+		_, details, err := program.Eval(&interruptible{items, NewInterrupt(ctx)})
+		if err == nil || CostOf(details) == UnknownCost {
 			t.Fatal(err, details)
 		}
-		return *details.ActualCost()
+		return uint64(CostOf(details))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -47,6 +43,24 @@ func TestAnInterruptEndsEachComprehension(t *testing.T) {
 		}
 	}
 }
+
+// interruptible are the variables of an evaluation that an Interrupt ends.
+type interruptible struct {
+	object any
+	Interrupt
+}
+
+func (i *interruptible) ResolveName(name string) (any, bool) {
+	switch name {
+	case "object":
+		return i.object, true
+	case InterruptedVarName:
+		return i.Value(), true
+	}
+	return nil, false
+}
+
+func (i *interruptible) Parent() interpreter.Activation { return nil }
 
 func TestABriefContextIsOverNoLaterThanItsParent(t *testing.T) {
 	parent, cancel := context.WithTimeout(t.Context(), time.Hour)

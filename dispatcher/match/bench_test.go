@@ -165,6 +165,21 @@ func BenchmarkConditions(b *testing.B) {
 	}
 }
 
+// BenchmarkConditionsOfHooks measures the conditions of 8 hooks for one review.
+func BenchmarkConditionsOfHooks(b *testing.B) {
+	hook, req := compileOne(b, conditional(`request.namespace != "kube-system"`)), createPod()
+	req.Object = &admissionv1.Object{Raw: podOf(85)}
+	b.ReportAllocs()
+	for b.Loop() {
+		a := match.NewAttributes(req, match.Unknown{})
+		for range 8 {
+			if d := hook.ShouldCall(b.Context(), a); !d.Match {
+				b.Fatalf("%+v", d)
+			}
+		}
+	}
+}
+
 // BenchmarkCompile measures a change of the configuration.
 func BenchmarkCompile(b *testing.B) {
 	in := match.Input{}

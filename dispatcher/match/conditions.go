@@ -7,17 +7,21 @@ import (
 	"fmt"
 	"sync"
 
-	kubeadmissionv1 "k8s.io/api/admission/v1"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
@@ -26,10 +30,11 @@ import (
 
 // conditions are the matchConditions of one hook, compiled. They are immutable.
 type conditions struct {
-	written []admissionregistrationv1.MatchCondition
-	policy  admissionregistrationv1.FailurePolicyType
-	matcher matchconditions.Matcher
-	errs    []error
+	written  []admissionregistrationv1.MatchCondition
+	compiled []cel.CompilationResult
+	policy   admissionregistrationv1.FailurePolicyType
+	metrics  evaluation.Metrics
+	errs     []error
 	// requestOnly: none of them reads an object, so that none need be decoded.
 	requestOnly bool
 	entry       []string // Hook.EntryConditions
@@ -53,53 +58,19 @@ func (c *compiler) expressionsFor(o Object, i int, w *webhook) []*Expression {
 // newConditions are the matchConditions of a webhook, as GetCompiledMatcher of k8s.io/apiserver's WebhookAccessor makes them. A condition that does
 // not compile stays, and fails whenever it is evaluated.
 func newConditions(compiled []*Expression, h *Hook, w *webhook) *conditions {
-	c := &conditions{written: w.MatchConditions, policy: h.FailurePolicy, requestOnly: true, entry: entryConditions(compiled)}
-	results := make([]cel.CompilationResult, len(compiled))
+	c := &conditions{
+		written: w.MatchConditions, compiled: make([]cel.CompilationResult, len(compiled)), policy: h.FailurePolicy,
+		metrics: evaluation.MetricsOf(w.Name, w.stage), requestOnly: true, entry: entryConditions(compiled),
+	}
 	for i, x := range compiled {
 		condition := &w.MatchConditions[i]
-		results[i] = x.as(&matchconditions.MatchCondition{Name: condition.Name, Expression: condition.Expression})
-		if p := results[i].Program; p != nil {
-			results[i].Program = evaluation.Interruptible(p)
-		}
+		c.compiled[i] = x.as(&matchconditions.MatchCondition{Name: condition.Name, Expression: condition.Expression})
 		if err := x.Err(); err != nil {
 			c.errs = append(c.errs, err)
 		}
 		c.requestOnly = c.requestOnly && x.requestOnly
 	}
-	matcherType := "validating"
-	if w.stage != admissionv1.Stage_STAGE_VALIDATE {
-		matcherType = "admit"
-	}
-	c.matcher = matchconditions.NewMatcher(limited{cel.NewCondition(results)}, &c.policy, "webhook", matcherType, metered.name(w.Name))
 	return c
-}
-
-// maxMeteredNames bounds the names of hooks whose conditions have metrics, in the life of the process: the code of kube-apiserver that evaluates the
-// conditions keeps the series of each name for ever, 8 kB at most.
-const maxMeteredNames = 2000
-
-// metered are the names that have metrics.
-var metered meteredNames //nolint:gochecknoglobals // as the metrics of k8s.io/apiserver are
-
-type meteredNames struct {
-	mu    sync.Mutex
-	known map[string]bool
-}
-
-// name is the name of a hook in metrics.
-func (m *meteredNames) name(hook string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.known[hook]:
-	case len(m.known) == maxMeteredNames:
-		return "(other)"
-	case m.known == nil:
-		m.known = map[string]bool{hook: true}
-	default:
-		m.known[hook] = true
-	}
-	return hook
 }
 
 // costKey is the key of the units of CEL that are left, in a context.
@@ -114,28 +85,6 @@ func WithCost(ctx context.Context, units int64) context.Context {
 // errCost: the units of WithCost are spent.
 var errCost = errors.New("the conditions cost too much together")
 
-// limited evaluates conditions within WithCost.
-type limited struct{ cel.ConditionEvaluator }
-
-// ForInput implements [cel.ConditionEvaluator].
-//
-//nolint:revive // The interface sets its arguments.
-func (c limited) ForInput(ctx context.Context, a *admission.VersionedAttributes, r *kubeadmissionv1.AdmissionRequest, o cel.OptionalVariableBindings,
-	namespace *corev1.Namespace, budget int64,
-) ([]cel.EvaluationResult, int64, error) {
-	left, ok := ctx.Value(costKey{}).(*int64)
-	if !ok {
-		return c.ConditionEvaluator.ForInput(ctx, a, r, o, namespace, budget)
-	}
-	budget = min(budget, *left)
-	if budget <= 0 {
-		return nil, -1, errCost
-	}
-	results, remaining, err := c.ConditionEvaluator.ForInput(ctx, a, r, o, namespace, budget)
-	*left -= budget - max(remaining, 0)
-	return results, remaining, err
-}
-
 // matchConditions evaluates the conditions of the hook on the request as the hook sees it: a false one skips the hook,
 // whatever the others say; else a failed one refuses the review with 403 or, with failurePolicy Ignore and for a request that
 // always fails open, skips the hook (SEMANTICS C18).
@@ -147,20 +96,118 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if err != nil {
 		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
-	var result matchconditions.MatchResult
+	var excluding string
 	a.evaluator.Evaluate(ctx, func(ctx context.Context) {
-		result = h.conditions.matcher.Match(ctx, input, nil, a.cluster.Authorizer())
+		h.conditions.metrics.Evaluate(ctx, input.GetOperation(), func() { excluding, err = h.conditions.evaluate(ctx, a, input) })
 	})
 	switch {
-	case result.Error != nil && a.failsOpen:
+	case err != nil && (a.failsOpen || h.conditions.policy == admissionregistrationv1.Ignore):
 		return Decision{Skip: SkipConditions, As: as}
-	case result.Error != nil:
-		return Decision{Err: apierrors.NewForbidden(a.requested.Resource.GroupResource(), a.req.GetName(), result.Error)}
-	case !result.Matches:
-		return Decision{Skip: SkipConditions, As: as, condition: result.FailedConditionName}
+	case err != nil:
+		return Decision{Err: apierrors.NewForbidden(a.requested.Resource.GroupResource(), a.req.GetName(), err)}
+	case excluding != "":
+		return Decision{Skip: SkipConditions, As: as, condition: excluding}
 	}
 	return Decision{Match: true, As: as}
 }
+
+// evaluate evaluates the conditions, as Match of kube-apiserver's matchconditions does: but the variable request is made once for a review. It returns the
+// name of the first false condition. Without one, err has the errors of conditions that failed; it also ends an evaluation whose budget is spent.
+func (c *conditions) evaluate(ctx context.Context, a *Attributes, input *admission.VersionedAttributes) (excluding string, err error) {
+	budget := int64(celconfig.RuntimeCELCostBudgetMatchConditions)
+	if left, ok := ctx.Value(costKey{}).(*int64); ok {
+		if *left <= 0 {
+			return "", errCost
+		}
+		budget = min(budget, *left)
+		whole := budget
+		defer func() { *left -= whole - budget }()
+	}
+	v := &variables{Attributes: a, input: input, Interrupt: evaluation.NewInterrupt(ctx)}
+	excluded, errs := -1, []error(nil)
+	for i := range c.compiled {
+		value, failed, err := v.evaluate(&c.compiled[i], &budget)
+		switch {
+		case err != nil:
+			return "", err
+		case failed != nil && excluded < 0:
+			errs = append(errs, failed)
+			c.metrics.Fail(ctx, input.GetOperation())
+		case value == types.False && excluded < 0:
+			excluded = i
+		}
+	}
+	if excluded >= 0 {
+		return c.written[excluded].Name, nil
+	}
+	return "", utilerrors.NewAggregate(errs)
+}
+
+// variables are the variables of the conditions of one hook. They belong to one goroutine.
+type variables struct {
+	*Attributes
+	evaluation.Interrupt
+
+	input *admission.VersionedAttributes
+}
+
+// evaluate evaluates one condition, and takes its cost from the budget: all of it, if the condition costs more. failed is the error of this condition, err
+// ends the evaluation of all that follow.
+func (v *variables) evaluate(x *cel.CompilationResult, budget *int64) (value ref.Val, failed, err error) {
+	if err := evaluation.Compiled(x); err != nil {
+		return nil, err, nil
+	}
+	v.Yield()
+	value, details, err := x.Program.Eval(v)
+	cost := evaluation.CostOf(details)
+	if cost == evaluation.UnknownCost {
+		*budget = 0
+		return nil, nil, evaluation.ErrUnknownCost(x)
+	}
+	if *budget -= cost; *budget < 0 {
+		*budget = 0
+		return nil, nil, evaluation.ErrOverBudget()
+	}
+	if err != nil {
+		return nil, evaluation.Failed(x, err), nil
+	}
+	return value, nil, nil
+}
+
+var _ interpreter.Activation = (*variables)(nil)
+
+// ResolveName implements [interpreter.Activation].
+func (v *variables) ResolveName(name string) (any, bool) {
+	switch name {
+	case cel.ObjectVarName:
+		return Content(v.input.VersionedObject), true
+	case cel.OldObjectVarName:
+		return Content(v.input.VersionedOldObject), true
+	case cel.RequestVarName:
+		request, _, err := v.RequestVariable(v.requested.Resource, v.input.VersionedKind)
+		if err != nil {
+			return types.WrapErr(err), true
+		}
+		return request, true
+	case cel.NamespaceVarName:
+		return nil, true
+	case cel.AuthorizerVarName, cel.RequestResourceAuthorizerVarName:
+		authorizer := v.cluster.Authorizer()
+		switch {
+		case authorizer == nil:
+			return nil, false
+		case name == cel.AuthorizerVarName:
+			return library.NewAuthorizerVal(v.input.GetUserInfo(), authorizer), true
+		}
+		return library.NewResourceAuthorizerVal(v.input.GetUserInfo(), authorizer, v.input), true
+	case evaluation.InterruptedVarName:
+		return v.Value(), true
+	}
+	return nil, false
+}
+
+// Parent implements [interpreter.Activation].
+func (v *variables) Parent() interpreter.Activation { return nil }
 
 // versioned is Versioned in a version of the kind of the objects; without them if only the request is read.
 func (a *Attributes) versioned(
@@ -185,11 +232,14 @@ func (a *Attributes) versioned(
 	return input, longest.Or(longestOld), nil
 }
 
-// record is a request as conditions see it, without its objects, made once and only if a hook has conditions.
+// record is a request as expressions see it, without its objects, made once and only if a hook has conditions or is a policy.
 type record struct {
 	once       sync.Once
 	attributes admission.Attributes
 	err        error
+
+	mu       sync.Mutex
+	requests []requestVariable // one for each version that hooks and policies take
 }
 
 func (c *record) get(r *request) (admission.Attributes, error) {
@@ -208,6 +258,14 @@ func newRecord(r *request) (admission.Attributes, error) {
 	return admission.NewAttributesRecord(nil, nil, r.requested.Kind, r.req.GetNamespace(), r.req.GetName(),
 		r.requested.Resource, r.requested.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),
 		userInfo(r.req.GetUserInfo())), nil
+}
+
+// Content is an object as expressions see it; nil without one.
+func Content(o runtime.Object) any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.Object
+	}
+	return nil
 }
 
 // decoded is the object as CEL sees it, given it in some version. It is booked as long as the object is in use.

@@ -440,11 +440,11 @@ func (c *costs) isUncounted(ctx context.Context, in *input, a *activation) bool 
 	}
 	longest := in.longest
 	if c.readsRequest {
-		request, err := in.request(a.resource)
+		_, request, err := in.attributes.RequestVariable(a.resource, in.versioned.VersionedKind)
 		if err != nil {
 			return false
 		}
-		longest = longest.Or(request.longest)
+		longest = longest.Or(request)
 	}
 	bound, ok := c.within(longest)
 	return ok && reserve(ctx, bound)

@@ -13,11 +13,14 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/evaluation"
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
@@ -96,7 +99,7 @@ func TestNoExpressionCostsMoreThanItsBound(t *testing.T) {
 			variables, cost := boundsOf(of, x, size{float64(in.longest.Items), float64(in.longest.Bytes)})
 			counted := p.activation(of, in, false)
 			want, units, wantErr := counted.run(&x)
-			if units == unknownCost {
+			if units == evaluation.UnknownCost {
 				t.Fatalf("seed %d: %s: no cost", seed, texts)
 			}
 			if float64(units) > cost || float64(counted.spent) > variables {
@@ -223,9 +226,14 @@ func (r pricedExpressions) write(kind byte, depth int, names ...declaredName) st
 
 // input is a request with random values.
 func (r pricedExpressions) input() *input {
-	in := &input{object: r.object(2), oldObject: r.object(1), params: r.object(1), requests: map[schema.GroupVersionResource]requestValue{}}
-	in.requests[schema.GroupVersionResource{}] = requestValue{value: map[string]any{"name": r.text(), "t": r.text()}}
-	for _, value := range []any{in.object, in.oldObject, in.params, in.requests[schema.GroupVersionResource{}].value} {
+	in := &input{object: r.object(2), oldObject: r.object(1), params: r.object(1), versioned: &admission.VersionedAttributes{}}
+	in.attributes = match.NewAttributes(&admissionv1.AdmissionRequest{Name: r.text(), Namespace: r.text()}, match.Unknown{})
+	_, request, err := in.attributes.RequestVariable(schema.GroupVersionResource{}, schema.GroupVersionKind{})
+	if err != nil {
+		panic(err)
+	}
+	in.longest = request
+	for _, value := range []any{in.object, in.oldObject, in.params} {
 		in.longest = in.longest.Or(conversion.LongestOf(value))
 	}
 	return in

@@ -4,22 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/lazy"
 	"k8s.io/apiserver/pkg/cel/library"
 
@@ -34,15 +30,9 @@ type input struct {
 	seen                          schema.GroupVersionResource
 	object, oldObject             any
 	authorizer, requestAuthorizer any // nil without an authorizer
-	requests                      map[schema.GroupVersionResource]requestValue
+	attributes                    *match.Attributes
 	params, namespace             any                // namespace is null until a policy that reads it looks it up
 	longest                       conversion.Longest // bounds the values of all but requests
-}
-
-// requestValue is the variable request, and a bound of its values.
-type requestValue struct {
-	value   any
-	longest conversion.Longest
 }
 
 // Meter counts the cost of the policies of one review, in one goroutine.
@@ -177,8 +167,8 @@ func newInput(ctx context.Context, a *match.Attributes, as *conversion.ResourceK
 		return nil, err //nolint:wrapcheck // the caller adds the words of kube-apiserver
 	}
 	in := &input{
-		versioned: versioned, seen: a.Seen(as).Resource, object: contentOf(versioned.VersionedObject), oldObject: contentOf(versioned.VersionedOldObject),
-		requests: map[schema.GroupVersionResource]requestValue{}, longest: longest,
+		attributes: a, versioned: versioned, seen: a.Seen(as).Resource, longest: longest,
+		object: match.Content(versioned.VersionedObject), oldObject: match.Content(versioned.VersionedOldObject),
 	}
 	if authorizer := a.Cluster().Authorizer(); authorizer != nil {
 		in.authorizer = library.NewAuthorizerVal(versioned.GetUserInfo(), authorizer)
@@ -197,29 +187,6 @@ func (in *input) with(object []byte) (*input, error) {
 	versioned.VersionedObject = &unstructured.Unstructured{Object: content}
 	changed.versioned, changed.object, changed.longest = &versioned, content, in.longest.Or(longest)
 	return &changed, nil
-}
-
-// contentOf is an object as CEL takes it; nil without one.
-func contentOf(o runtime.Object) any {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		return u.Object
-	}
-	return nil
-}
-
-// request is the variable request, with a resource: in the version that a policy takes or, for matchConditions, in the version that the client asked for.
-func (in *input) request(resource schema.GroupVersionResource) (requestValue, error) {
-	if known, ok := in.requests[resource]; ok {
-		return known, nil
-	}
-	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cel.CreateAdmissionRequest(
-		in.versioned.Attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(in.versioned.VersionedKind)))
-	if err != nil {
-		return requestValue{}, fmt.Errorf("failed to prepare request variable for evaluation: %w", err)
-	}
-	made := requestValue{value, conversion.LongestOf(value)}
-	in.requests[resource] = made
-	return made, nil
 }
 
 // budget bounds the cost of expressions.
@@ -274,7 +241,7 @@ func (p *compiled) lazyVariables(a *activation) *lazy.MapValue {
 				return types.NewErr("composited variable %q fails to compile: %v", name, x.Error)
 			}
 			value, cost, err := a.run(&x.program)
-			if cost == unknownCost {
+			if cost == evaluation.UnknownCost {
 				return types.NewErr("unable to calculate cost of variable %q", name)
 			}
 			a.spent += cost
@@ -315,20 +282,17 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// requestValue is the variable request. It is made for the first expression of a review that reads it.
+// requestValue is the variable request: its resource is in the version that a policy takes or, for matchConditions, that the client asked for.
 func (a *activation) requestValue() any {
-	request, err := a.request(a.resource)
+	request, _, err := a.attributes.RequestVariable(a.resource, a.versioned.VersionedKind)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return request.value
+	return request
 }
 
 // Parent implements [interpreter.Activation].
 func (a *activation) Parent() interpreter.Activation { return nil }
-
-// unknownCost is the cost of an evaluation that could not be counted.
-const unknownCost = -1
 
 // run evaluates an expression. The cost is 0 where it is not counted.
 func (a *activation) run(x *program) (value ref.Val, cost int64, err error) {
@@ -337,23 +301,14 @@ func (a *activation) run(x *program) (value ref.Val, cost int64, err error) {
 		return value, 0, err
 	}
 	value, details, err := x.Program.Eval(a)
-	actual := details.ActualCost()
-	if actual == nil {
-		return nil, unknownCost, err
-	}
-	return value, int64(min(*actual, math.MaxInt64)), err
+	return value, evaluation.CostOf(details), err
 }
 
 // evaluate evaluates one expression, as Evaluate of kube-apiserver's activation does. failed is the error of the expression; err ends the evaluation of
 // all that follow: the budget is spent.
 func (a *activation) evaluate(ctx context.Context, x *program) (value ref.Val, failed, err error) {
-	switch {
-	case x.Error != nil:
-		return nil, &apiservercel.Error{
-			Type: apiservercel.ErrorTypeInvalid, Detail: fmt.Sprintf("compilation error: %v", x.Error), Cause: x.Error,
-		}, nil
-	case x.Program == nil:
-		return nil, &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: "unexpected internal error compiling expression"}, nil
+	if err := evaluation.Compiled(&x.CompilationResult); err != nil {
+		return nil, err, nil
 	}
 	if err := a.interrupt.Begin(); err != nil {
 		return nil, nil, fmt.Errorf("the time of the policy is over: %w", err)
@@ -365,21 +320,15 @@ func (a *activation) evaluate(ctx context.Context, x *program) (value ref.Val, f
 			return nil, nil, err
 		}
 	}
-	if units == unknownCost {
-		return nil, nil, &apiservercel.Error{
-			Type:   apiservercel.ErrorTypeInvalid,
-			Detail: fmt.Sprintf("runtime cost could not be calculated for expression: %v, no further expression will be run", x.ExpressionAccessor.GetExpression()),
-			Cause:  apiservercel.ErrOutOfBudget,
-		}
+	if units == evaluation.UnknownCost {
+		return nil, nil, evaluation.ErrUnknownCost(&x.CompilationResult)
 	}
 	a.tell(units, units)
 	if err := a.spend(ctx, units); err != nil {
 		return nil, nil, err
 	}
 	if failed != nil {
-		return nil, &apiservercel.Error{
-			Type: apiservercel.ErrorTypeInvalid, Detail: fmt.Sprintf("expression '%v' resulted in error: %v", x.ExpressionAccessor.GetExpression(), failed),
-		}, nil
+		return nil, evaluation.Failed(&x.CompilationResult, failed), nil
 	}
 	return value, nil, nil
 }
@@ -413,10 +362,7 @@ func (p *compiled) matches(ctx context.Context, in *input, of observed) (bool, e
 
 func (a *activation) spend(ctx context.Context, cost int64) error {
 	if cost > a.left {
-		return &apiservercel.Error{
-			Type: apiservercel.ErrorTypeInvalid, Detail: "validation failed due to running out of cost budget, no further validation rules will be run",
-			Cause: apiservercel.ErrOutOfBudget,
-		}
+		return evaluation.ErrOverBudget()
 	}
 	a.left -= cost
 	return Spend(ctx, cost)
