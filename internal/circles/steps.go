@@ -105,7 +105,8 @@ func gateStages(p packages) []stage {
 		},
 		{
 			{Name: "e2e-other", Dir: "test/e2e", EachTest: true, Tests: []string{
-				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./pki", "./process",
+				"-count=1", "-p=1", "./build", "./console", "./controllerruntime", "./hostile", "./kube", "./netns", "./peers", "./pki",
+				"./process",
 			}},
 			{Name: "chart", Dir: "deploy/render", Tests: []string{"-count=1", "./..."}}, // e2e-other waits for half of its time
 			{Name: "monitoring", Dir: "deploy/monitoring", Tests: []string{"-count=1", "./..."}},

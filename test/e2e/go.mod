@@ -9,6 +9,7 @@ require (
 	github.com/portcullis-mesh/portcullis/gen/portcullis v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk v0.0.0
 	github.com/portcullis-mesh/portcullis/hostsdk/kube v0.0.0
+	github.com/portcullis-mesh/portcullis/test/bench v0.0.0
 	github.com/yuin/gopher-lua v1.1.2
 	go.etcd.io/etcd/server/v3 v3.6.8
 	go.uber.org/goleak v1.3.0
@@ -201,7 +202,7 @@ require (
 	k8s.io/streaming v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
-	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
+	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0
@@ -213,4 +214,5 @@ replace (
 	github.com/portcullis-mesh/portcullis/hostsdk => ../../hostsdk
 	github.com/portcullis-mesh/portcullis/hostsdk/kube => ../../hostsdk/kube
 	github.com/portcullis-mesh/portcullis/internal/wire => ../../internal/wire
+	github.com/portcullis-mesh/portcullis/test/bench => ../bench
 )

@@ -109,6 +109,12 @@ func (t Tree) TestHost(ctx context.Context) (string, error) {
 	return t.program(ctx, t.E2E, "testhost", "")
 }
 
+// Checks builds the program with the checks that peers are compared by, and
+// returns its file.
+func (t Tree) Checks(ctx context.Context) (string, error) {
+	return t.program(ctx, t.E2E, "checks", "")
+}
+
 // ConformanceHost builds the test host of the conformance suite for the SDK of
 // Go, and returns its file.
 func (t Tree) ConformanceHost(ctx context.Context) (string, error) {

@@ -183,6 +183,9 @@ func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 // Client acts as the all-powerful user.
 func (c *Cluster) Client() *kubernetes.Clientset { return c.client }
 
+// APIServer is the process of kube-apiserver.
+func (c *Cluster) APIServer() *process.Process { return c.apiserver }
+
 // Logs are the last lines of both servers' logs, for a failed test's output.
 func (c *Cluster) Logs() string {
 	const lines = 20

@@ -61,19 +61,25 @@ func (g *MemoryGroup) Command(path string, args []string) (string, []string) {
 func (g *MemoryGroup) Remove() error { return os.Remove(g.dir) }
 
 // PeakMemory is the largest resident memory of the process since its start, or since ForgetPeakMemory, in bytes.
-func (p *Process) PeakMemory() (int64, error) {
+func (p *Process) PeakMemory() (int64, error) { return p.memory("VmHWM:") }
+
+// Memory is the resident memory of the process, in bytes.
+func (p *Process) Memory() (int64, error) { return p.memory("VmRSS:") }
+
+// memory is a line of the process's status.
+func (p *Process) memory(field string) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		return 0, err
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if value, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
+		if value, found := strings.CutPrefix(lines.Text(), field); found {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc has no peak of the memory of %s", p.name)
+	return 0, fmt.Errorf("/proc has no %s of %s", field, p.name)
 }
 
 // ForgetPeakMemory begins the peak anew.
