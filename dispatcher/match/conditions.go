@@ -96,7 +96,7 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 	if err != nil {
 		return Decision{Err: cmp.Or(memoryStatus(err), apierrors.NewInternalError(err))}
 	}
-	var excluding string
+	var excluding *admissionregistrationv1.MatchCondition
 	a.evaluator.Evaluate(ctx, func(ctx context.Context) {
 		h.conditions.metrics.Evaluate(ctx, input.GetOperation(), func() { excluding, err = h.conditions.evaluate(ctx, a, input) })
 	})
@@ -105,42 +105,45 @@ func (h *Hook) matchConditions(ctx context.Context, a *Attributes, as *conversio
 		return Decision{Skip: SkipConditions, As: as}
 	case err != nil:
 		return Decision{Err: apierrors.NewForbidden(a.requested.Resource.GroupResource(), a.req.GetName(), err)}
-	case excluding != "":
-		return Decision{Skip: SkipConditions, As: as, condition: excluding}
+	case excluding != nil:
+		return Decision{Skip: SkipConditions, As: as, condition: excluding.Name}
 	}
 	return Decision{Match: true, As: as}
 }
 
 // evaluate evaluates the conditions, as Match of kube-apiserver's matchconditions does: but the variable request is made once for a review. It returns the
-// name of the first false condition. Without one, err has the errors of conditions that failed; it also ends an evaluation whose budget is spent.
-func (c *conditions) evaluate(ctx context.Context, a *Attributes, input *admission.VersionedAttributes) (excluding string, err error) {
+// first false condition. Without one, err has the errors of conditions that failed; it also ends an evaluation whose budget is spent.
+func (c *conditions) evaluate(
+	ctx context.Context, a *Attributes, input *admission.VersionedAttributes,
+) (excluding *admissionregistrationv1.MatchCondition, err error) {
 	budget := int64(celconfig.RuntimeCELCostBudgetMatchConditions)
 	if left, ok := ctx.Value(costKey{}).(*int64); ok {
 		if *left <= 0 {
-			return "", errCost
+			return nil, errCost
 		}
 		budget = min(budget, *left)
 		whole := budget
 		defer func() { *left -= whole - budget }()
 	}
 	v := &variables{Attributes: a, input: input, Interrupt: evaluation.NewInterrupt(ctx)}
-	excluded, errs := -1, []error(nil)
+	var errs []error
 	for i := range c.compiled {
 		value, failed, err := v.evaluate(&c.compiled[i], &budget)
 		switch {
 		case err != nil:
-			return "", err
-		case failed != nil && excluded < 0:
+			return nil, err
+		case excluding != nil:
+		case failed != nil:
 			errs = append(errs, failed)
 			c.metrics.Fail(ctx, input.GetOperation())
-		case value == types.False && excluded < 0:
-			excluded = i
+		case value == types.False:
+			excluding = &c.written[i]
 		}
 	}
-	if excluded >= 0 {
-		return c.written[excluded].Name, nil
+	if excluding != nil {
+		return excluding, nil
 	}
-	return "", utilerrors.NewAggregate(errs)
+	return nil, utilerrors.NewAggregate(errs)
 }
 
 // variables are the variables of the conditions of one hook. They belong to one goroutine.
@@ -239,6 +242,7 @@ type record struct {
 	err        error
 
 	mu       sync.Mutex
+	user     map[string]any    // of all requests; nil before the first
 	requests []requestVariable // one for each version that hooks and policies take
 }
 
@@ -254,6 +258,9 @@ func newRecord(r *request) (admission.Attributes, error) {
 		if options, _, err = o.decoded(r.memory, o.raw); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.memory.Grow(userExtent(r.req.GetUserInfo())); err != nil {
+		return nil, &memoryError{err}
 	}
 	return admission.NewAttributesRecord(nil, nil, r.requested.Kind, r.req.GetNamespace(), r.req.GetName(),
 		r.requested.Resource, r.requested.Subresource, admission.Operation(r.req.GetOperation()), options, r.req.GetDryRun(),

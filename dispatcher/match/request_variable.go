@@ -5,6 +5,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
+	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
 // requestVariable is the variable request of expressions.
@@ -32,19 +33,24 @@ func (a *Attributes) RequestVariable(
 			return known.value, known.longest, nil
 		}
 	}
-	value = newRequestVariable(attributes, resource, kind)
+	if r.user == nil {
+		r.user = userVariable(attributes)
+	}
+	value = newRequestVariable(attributes, resource, kind, r.user)
 	longest = conversion.LongestOf(value)
 	r.requests = append(r.requests, requestVariable{resource, kind, value, longest})
 	return value, longest, nil
 }
 
 // newRequestVariable is the content of CreateAdmissionRequest of k8s.io/apiserver's plugin/cel, without reflection: it is there for speed.
-func newRequestVariable(a admission.Attributes, resource schema.GroupVersionResource, kind schema.GroupVersionKind) map[string]any {
+func newRequestVariable(
+	a admission.Attributes, resource schema.GroupVersionResource, kind schema.GroupVersionKind, user map[string]any,
+) map[string]any {
 	value := map[string]any{
 		"uid": "", "object": nil, "oldObject": nil, "operation": string(a.GetOperation()), "dryRun": a.IsDryRun(), "options": Content(a.GetOperationOptions()),
 		"kind": kindVariable(kind), "requestKind": kindVariable(a.GetKind()),
 		"resource": resourceVariable(resource), "requestResource": resourceVariable(a.GetResource()),
-		"userInfo": userVariable(a),
+		"userInfo": user,
 	}
 	setText(value, "subResource", a.GetSubresource())
 	setText(value, "requestSubResource", a.GetSubresource())
@@ -76,6 +82,18 @@ func userVariable(a admission.Attributes) map[string]any {
 		value["extra"] = extra
 	}
 	return value
+}
+
+// userItem is the memory of a group of the user, or of a key or value of its extra, in expressions, in bytes.
+const userItem = 128
+
+// userExtent is the memory of a user in expressions, in bytes.
+func userExtent(u *admissionv1.UserInfo) int64 {
+	items := len(u.GetGroups()) + len(u.GetExtra())
+	for _, values := range u.GetExtra() {
+		items += len(values.GetItems())
+	}
+	return userItem * int64(items)
 }
 
 // textsVariable is null for nil.

@@ -3,11 +3,14 @@ package match
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
@@ -47,7 +50,7 @@ func TestTheRequestVariableIsThatOfKubernetes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := runtime.DefaultUnstructuredConverter.ToUnstructured(
+		want, err := kuberuntime.DefaultUnstructuredConverter.ToUnstructured(
 			cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind)))
 		if err != nil {
 			t.Fatal(err)
@@ -58,5 +61,71 @@ func TestTheRequestVariableIsThatOfKubernetes(t *testing.T) {
 		if again, _, _ := a.RequestVariable(resource, kind); fmt.Sprintf("%p", again) != fmt.Sprintf("%p", got) || longest != conversion.LongestOf(want) {
 			t.Fatalf("%v: made twice, or bounded by %v", req, longest)
 		}
+	}
+}
+
+// booking counts the bytes that are booked, up to a limit.
+type booking struct{ booked, limit int64 }
+
+func (b *booking) Grow(n int64) error {
+	if b.booked += n; b.booked > b.limit {
+		return apierrors.NewTooManyRequests("full", 1)
+	}
+	return nil
+}
+
+func (b *booking) Shrink(n int64) { b.booked -= n }
+
+// TestTheUserInExpressionsIsBooked has a user with as many groups and extra as an API server may send. All versions share the values.
+func TestTheUserInExpressionsIsBooked(t *testing.T) {
+	user := &admissionv1.UserInfo{Extra: map[string]*admissionv1.ExtraValue{}}
+	for i := range 50_000 {
+		user.Groups = append(user.Groups, fmt.Sprint(i))
+		user.Extra[fmt.Sprint(i)] = &admissionv1.ExtraValue{Items: []string{"a"}}
+	}
+	m := &booking{limit: 1 << 30}
+	a := NewAttributes(&admissionv1.AdmissionRequest{UserInfo: user}, Unknown{}).Booked(m)
+	if _, err := a.record.get(a.request); err != nil {
+		t.Fatal(err)
+	}
+	live := func() int64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapAlloc)
+	}
+	before := live()
+	for i := range 10 {
+		if _, _, err := a.RequestVariable(schema.GroupVersionResource{Version: fmt.Sprint(i)}, schema.GroupVersionKind{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := live() - before; took > m.booked || took < m.booked/4 {
+		t.Errorf("%d bytes are booked, and %d taken", m.booked, took)
+	}
+	full := NewAttributes(&admissionv1.AdmissionRequest{UserInfo: user}, Unknown{}).Booked(&booking{limit: 1 << 20})
+	if _, _, err := full.versioned(t.Context(), schema.GroupVersionKind{}, true); memoryStatus(err) == nil {
+		t.Errorf("error %v, want the status of the memory", err)
+	}
+	runtime.KeepAlive(a)
+}
+
+// TestAConditionWithoutANameExcludes: Kubernetes' validation refuses such a condition, and this package takes it.
+func TestAConditionWithoutANameExcludes(t *testing.T) {
+	snapshot, _ := Compile(Input{Objects: []Object{{Mutating: &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "hook.io", NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"*"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+			}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Expression: "false"}},
+		}},
+	}}}})
+	d := snapshot.Hooks()[0].ShouldCall(t.Context(), NewAttributes(&admissionv1.AdmissionRequest{
+		Operation: "CREATE", Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: &admissionv1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+	}, Unknown{}))
+	if d.Match || d.Skip != SkipConditions {
+		t.Errorf("%+v", d)
 	}
 }
