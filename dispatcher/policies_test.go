@@ -84,10 +84,8 @@ func refuses(failure string) func(context.Context) (*admissionv1.AdmissionRespon
 }
 
 // warns is a policy that fails and allows, with a warning.
-func warns(failure string) func(context.Context) (*admissionv1.AdmissionResponse, error) {
-	return func(context.Context) (*admissionv1.AdmissionResponse, error) {
-		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"careful"}}, errors.New(failure)
-	}
+func warns(context.Context) (*admissionv1.AdmissionResponse, error) {
+	return &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"careful"}}, errors.New("no such key: a")
 }
 
 // withPolicies is a snapshot of policies and one validating hook.
@@ -155,15 +153,15 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 			warning:  `policy "a" failed (handler) and was skipped: its failure policy is Ignore`,
 		},
 		{
-			name: "a failure for which another binding would deny", policies: []testPolicy{{name: "a", acted: true, say: warns("no such key: a")}},
+			name: "a failure for which another binding would deny", policies: []testPolicy{{name: "a", acted: true, say: warns}},
 			outcomes: "a failed-open, hook.test.dev allowed", warning: "careful",
 		},
 		{
-			name: "a failure of a policy that only warns", policies: []testPolicy{{name: "a", ignore: true, acted: true, say: warns("no such key: a")}},
+			name: "a failure of a policy that only warns", policies: []testPolicy{{name: "a", ignore: true, acted: true, say: warns}},
 			outcomes: "a failed-open, hook.test.dev allowed", warning: "careful",
 		},
 		{
-			name: "shadow of a failure that warns", shadow: "a", policies: []testPolicy{{name: "a", acted: true, say: warns("no such key: a")}},
+			name: "shadow of a failure that warns", shadow: "a", policies: []testPolicy{{name: "a", acted: true, say: warns}},
 			outcomes: "a shadow: failed, hook.test.dev allowed",
 		},
 		{
@@ -223,7 +221,7 @@ func TestPoliciesAreJudgedBeforeHooksAreCalled(t *testing.T) {
 
 // TestAFailureThatOnlyWarnsIsCounted has it in the metrics, the records and the audit annotations of a review that is admitted.
 func TestAFailureThatOnlyWarnsIsCounted(t *testing.T) {
-	snapshot, metrics, records := withPolicies("", testPolicy{name: "a", acted: true, say: warns("no such key: a")}), prometheus.NewRegistry(), latency.NewRecorder(0)
+	snapshot, metrics, records := withPolicies("", testPolicy{name: "a", acted: true, say: warns}), prometheus.NewRegistry(), latency.NewRecorder(0)
 	d, err := dispatcher.New(dispatcher.Options{
 		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{},
 		Options: observe.Options{Metrics: metrics, Latencies: records},

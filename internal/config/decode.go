@@ -301,7 +301,7 @@ func (d *document) decode(into any) bool {
 		}
 		d.fault(CodeField, path, message)
 	}
-	return ok
+	return ok && d.dropNulls(into)
 }
 
 // inItem reports whether a path of a List lies in an item, whose own reading reports its problems.

@@ -36,9 +36,15 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 	}
 	fields := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+		if name := jsonName(f); name != "" && name != "-" {
 			fields[name] = f.Type
 		}
 	}
 	return fields
+}
+
+// jsonName is the name of a field in JSON; empty for the fields of an embedded struct.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

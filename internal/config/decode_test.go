@@ -225,6 +225,25 @@ items:
 			},
 		},
 		{
+			name: "A null in a list of our group is a fault, and in one of Kubernetes an empty text.",
+			data: `{apiVersion: portcullis.dev/v1, kind: Role, metadata: {name: a}, spec: {role: viewer, identities: [ann, null]}}
+---
+apiVersion: portcullis.dev/v1
+kind: ValidatingHookPolicyBinding
+metadata: {name: b}
+spec:
+  policyName: b
+  validationActions: [Deny]
+  matchResources:
+    resourceRules:
+    - {apiGroups: [null, null], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+`,
+			objects: []string{}, problems: []string{
+				`f.yaml:1: Role "a": spec.identities[1]: null is no item of a list: remove it, or write a value`,
+				`f.yaml:11: ValidatingHookPolicyBinding "b": spec.matchResources.resourceRules[0].apiGroups[0]: null is no item of a list: remove it, or write a value`,
+			},
+		},
+		{
 			name: "A placeholder for a caBundle is not base64.",
 			data: goodHook + "- name: b.example.com\n  clientConfig:\n    url: https://example.com/\n    caBundle: <omitted>\n", objects: []string{},
 			problems: []string{

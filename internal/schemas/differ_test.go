@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	celvalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
@@ -27,11 +28,12 @@ import (
 type apiServer struct {
 	schemas    map[string]*structural.Structural
 	validators map[string]validation.SchemaValidator
+	rules      map[string]*celvalidation.Validator
 }
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{schemas: map[string]*structural.Structural{}, validators: map[string]validation.SchemaValidator{}}
+	s := &apiServer{schemas: map[string]*structural.Structural{}, validators: map[string]validation.SchemaValidator{}, rules: map[string]*celvalidation.Validator{}}
 	for _, crd := range internalDefinitions(t) {
 		kind := crd.Spec.Names.Kind
 		var of *apiextensions.JSONSchemaProps
@@ -47,12 +49,20 @@ func newAPIServer(t *testing.T) *apiServer {
 		if s.validators[kind], _, err = validation.NewSchemaValidator(of); err != nil {
 			t.Fatal(err)
 		}
+		s.rules[kind] = celvalidation.NewValidator(s.schemas[kind], true, celconfig.PerCallLimit)
 	}
 	return s
 }
 
 // refuses returns the errors about a document; nil when it is taken.
 func (s *apiServer) refuses(t *testing.T, document []byte) field.ErrorList {
+	t.Helper()
+	_, errs := s.stores(t, document)
+	return errs
+}
+
+// stores returns the document that is stored, or the errors about it.
+func (s *apiServer) stores(t *testing.T, document []byte) (stored []byte, errs field.ErrorList) {
 	t.Helper()
 	var object map[string]any
 	if err := yaml.Unmarshal(document, &object); err != nil {
@@ -61,18 +71,23 @@ func (s *apiServer) refuses(t *testing.T, document []byte) field.ErrorList {
 	object, _ = runtime.DeepCopyJSONValue(integers(object)).(map[string]any)
 	kind, _ := object["kind"].(string)
 	of := s.schemas[kind]
-	var errs field.ErrorList
 	for _, path := range pruning.PruneWithOptions(object, of, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
 		errs = append(errs, field.Invalid(field.NewPath(path), "", "unknown field"))
 	}
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, of)
 	errs = append(errs, validation.ValidateCustomResource(nil, object, s.validators[kind])...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, of, object)...)
 	if len(errs) > 0 {
-		return errs
+		return nil, errs
 	}
-	rules := celvalidation.NewValidator(of, true, celconfig.PerCallLimit)
-	errs, _ = rules.Validate(t.Context(), nil, of, object, nil, celconfig.RuntimeCELCostBudget)
-	return errs
+	if errs, _ = s.rules[kind].Validate(t.Context(), nil, of, object, nil, celconfig.RuntimeCELCostBudget); len(errs) > 0 {
+		return nil, errs
+	}
+	stored, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored, nil
 }
 
 // integers makes whole numbers of floats, as API servers read JSON.

@@ -343,6 +343,40 @@ func TestTheAPIServerRefusesAsTheDecoderDoes(t *testing.T) {
 	}
 }
 
+// TestTheAPIServerDropsNulls in fields and maps of custom resources, and refuses them in lists, as the decoder does in files.
+func TestTheAPIServerDropsNulls(t *testing.T) {
+	citest.Gate(t, "covers custom resources: 6 s")
+	installDefinitions(t)
+	const document = `
+apiVersion: portcullis.dev/v1
+kind: Policy
+metadata: {name: e2e-nulls}
+spec:
+  resources: [pods]
+  clusters: null
+  parameters: [{name: most, default: 3, byCluster: {elsewhere: null}}]
+  modeByCluster: null
+  failurePolicy: null
+  validations: [{expression: "true", message: none, reason: null}]
+`
+	create := func(document string) (*unstructured.Unstructured, error) {
+		u := custom(t, document)
+		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+		return cluster.Dynamic(t).Resource(customResource(u)).Create(t.Context(), u, options)
+	}
+	created, err := create(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := json.Marshal(created.Object["spec"]); bytes.Contains(raw, []byte("null")) {
+		t.Errorf("stored as %s", raw)
+	}
+	const item = "clusters: [null]"
+	if _, err := create(strings.Replace(document, "clusters: null", item, 1)); statusCode(err) != http.StatusUnprocessableEntity {
+		t.Errorf("%s: %v", item, err)
+	}
+}
+
 func TestKindsThatGoAreNoEmptyConfiguration(t *testing.T) {
 	citest.Soak(t, "waits until a configuration is too old: 34 s")
 	c := newCustomized(t)

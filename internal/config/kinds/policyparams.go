@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,6 +53,8 @@ func (p *PolicyParams) Validate() field.ErrorList {
 
 // validateParam checks the fields of an object by which policies find it.
 func validateParam(object map[string]any, path *field.Path) (errs field.ErrorList) {
+	dropNulls(object, "metadata", "namespace")
+	dropNulls(object, "metadata", "labels")
 	text := func(remedy string, fields ...string) string {
 		at := path.Child(fields[0], fields[1:]...)
 		value, found, err := unstructured.NestedString(object, fields...)
@@ -81,4 +85,14 @@ func validateParam(object map[string]any, path *field.Path) (errs field.ErrorLis
 		return append(errs, field.Forbidden(labels, "must be a mapping of texts to texts: put values in quotes"))
 	}
 	return append(errs, metav1validation.ValidateLabels(values, labels)...)
+}
+
+// dropNulls removes a field of an object, or the keys in it, that are null: API servers do so in custom resources.
+func dropNulls(object map[string]any, fields ...string) {
+	switch value, _, _ := unstructured.NestedFieldNoCopy(object, fields...); value := value.(type) {
+	case nil:
+		unstructured.RemoveNestedField(object, fields...)
+	case map[string]any:
+		maps.DeleteFunc(value, func(_ string, v any) bool { return v == nil })
+	}
 }
