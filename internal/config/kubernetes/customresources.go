@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -61,7 +62,11 @@ type CustomResources struct {
 type lastListing struct {
 	revision  string
 	resources []resource
+	checked   time.Time // the definitions, last
 }
+
+// DefinitionsInterval is how often the definitions are looked at while listings are equal.
+const DefinitionsInterval = 10 * time.Second
 
 var _ config.Source = (*CustomResources)(nil)
 
@@ -92,11 +97,17 @@ func (s *CustomResources) List(ctx context.Context) (config.Listing, error) {
 			moment = metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 		}
 	}
-	if err := s.checkDefinitions(ctx); err != nil {
-		return config.Listing{}, err
-	}
 	l := s.listing(all)
-	s.last.Store(&lastListing{revision: l.Revision, resources: all})
+	next := &lastListing{revision: l.Revision, resources: all}
+	if last := s.last.Load(); last != nil && last.revision == l.Revision && time.Since(last.checked) < DefinitionsInterval {
+		next.checked = last.checked // no object has gone
+	} else {
+		next.checked = time.Now()
+		if err := s.checkDefinitions(ctx); err != nil {
+			return config.Listing{}, err
+		}
+	}
+	s.last.Store(next)
 	return l, nil
 }
 
@@ -134,7 +145,7 @@ func (s *CustomResources) list(ctx context.Context, kind kinds.Resource, moment 
 	return all, version, err
 }
 
-// checkDefinitions sees that the kinds are there to stay. It has to come after the listing.
+// checkDefinitions sees that the kinds are there to stay. It has to come after the listing, and before a listing that differs counts.
 func (s *CustomResources) checkDefinitions(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, kind := range kinds.Resources() {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"sigs.k8s.io/yaml"
 
+	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -102,6 +104,48 @@ const (
 		"spec: {configuration: policies, stream: {}}\n"
 	customHooks = "apiVersion: portcullis.dev/v1\nkind: ValidatingHookConfiguration\nmetadata: {name: policies, uid: u2, generation: 1}\n"
 )
+
+// TestTheDefinitionsAreLookedAtWhereTheListingDiffers and each DefinitionsInterval else: an API server answers 12 requests less for each listing.
+func TestTheDefinitionsAreLookedAtWhereTheListingDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, customRoute)
+		all := len(kinds.Resources())
+		listed := func(want int) {
+			t.Helper()
+			c.metadata.ClearActions()
+			if _, err := c.source.List(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(c.metadata.Actions()); got != want*all {
+				t.Errorf("%d definitions looked at, want %d", got, want*all)
+			}
+		}
+		listed(1)
+		for range kubernetes.DefinitionsInterval/time.Second - 1 {
+			clock.Sleep(t.Context(), time.Second)
+			listed(0)
+		}
+		clock.Sleep(t.Context(), time.Second)
+		listed(1)
+		c.create(t, customHooks)
+		listed(1)
+		listed(0)
+		leaving := definition("hookroutes")
+		leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		if err := c.metadata.Tracker().Update(crds, leaving, ""); err != nil {
+			t.Fatal(err)
+		}
+		listed(0) // all objects are there
+		if err := c.client.Resource(resources("hookroutes")).Delete(t.Context(), "r", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := c.source.List(t.Context()); err == nil || !strings.Contains(err.Error(), "is being deleted") {
+				t.Errorf("the objects are gone before their kind: %v", err)
+			}
+		}
+	})
+}
 
 func TestCustomResourcesAreDocuments(t *testing.T) {
 	c := newCluster(t, customRoute, customHooks+"webhooks: []\n",
