@@ -222,7 +222,7 @@ func TestALargeReviewIsDeniedToACallerThatIsStillSending(t *testing.T) {
 	for protocol, client := range map[string]*http.Client{"HTTP/1.1": e.client(t), "HTTP/2": e.client2(t)} {
 		t.Run(protocol, func(t *testing.T) {
 			for range 3 {
-				if got := ask(t, client, e.url(validatePath), reviewOf("u1", 36<<20)); got.uid != "u1" || got.code != http.StatusRequestEntityTooLarge {
+				if got := ask(t, client, e.url(validatePath+"?timeout=30s"), reviewOf("u1", 36<<20)); got.uid != "u1" || got.code != http.StatusRequestEntityTooLarge {
 					t.Fatalf("answer = %+v, want a denial with 413", got)
 				}
 			}

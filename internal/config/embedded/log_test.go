@@ -29,8 +29,14 @@ func TestAStartOnAnEmptyDirectoryLogsNoWarning(t *testing.T) {
 			t.Fatal("etcd has not set its versions within a minute")
 		}
 	}
-	if log, err := os.ReadFile(out.Name()); err != nil || len(log) > 0 {
-		t.Errorf("the log has %v\n%s", err, log)
+	log, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		if !strings.Contains(line, "took too long") { // 100 ms, which a busy machine takes
+			t.Errorf("the log has %s", line)
+		}
 	}
 }
 

@@ -34,9 +34,10 @@ func use(ctx context.Context, o etcdstore.DialOptions) error {
 	return err
 }
 
-// lost reports whether a connection ended before it was read why the other side has ended it.
+// lost reports whether a connection ended before it was read why the other side has ended it, or was not made in the time that gRPC gives it, as on a
+// busy machine.
 func lost(err error) bool {
-	return err != nil && slices.ContainsFunc([]string{"broken pipe", "connection reset", "server preface: EOF"},
+	return err != nil && slices.ContainsFunc([]string{"broken pipe", "connection reset", "server preface: EOF", "handshake failed: context deadline exceeded"},
 		func(end string) bool { return strings.Contains(err.Error(), end) })
 }
 
