@@ -287,9 +287,36 @@ func TestAPolicyAnswersInTheMeshAsInTheAPIServer(t *testing.T) {
 }
 
 // TestAPolicyHasParamsThatNoClusterHas has the mesh judge Pods by a param of a kind that kube-apiserver does not serve, and of whose cluster the mesh
-// has no kubeconfig.
+// has no kubeconfig, or a bridge, which passes on no params.
 func TestAPolicyHasParamsThatNoClusterHas(t *testing.T) {
-	m := newMesh(t, mesh.Options{Documents: []string{mesh.Cluster(clusterName, kube.WebhookClientName, ""), `apiVersion: admissionregistration.k8s.io/v1
+	for name, document := range map[string]string{"direct": mesh.Cluster(clusterName, kube.WebhookClientName, ""), "bridge": bridged} {
+		t.Run(name, func(t *testing.T) {
+			m := newMesh(t, mesh.Options{Documents: append([]string{document}, configuredPolicy()...)})
+			r := newRoadOn(t, m, m.Serve(t))
+			if document == bridged {
+				r.startBridge(t)
+			}
+			r.validate(t, admissionregistrationv1.Create)
+			namespace := r.newNamespace(t, nil)
+			one, two := kube.Pod(namespace, "one"), kube.Pod(namespace, "two")
+			two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Name: "second", Image: "a:1"})
+
+			eventually(t, "the Pod with two containers is denied", func() error {
+				if got := write(t, two, dryCreate); !strings.Contains(got.Message, "at most 1 containers") {
+					return fmt.Errorf("answer %+v", got)
+				}
+				return nil
+			})
+			if got := write(t, one, dryCreate); got != (answer{}) {
+				t.Errorf("the Pod with one container: %+v", got)
+			}
+		})
+	}
+}
+
+// configuredPolicy is a policy on Pods with its binding and its params.
+func configuredPolicy() []string {
+	return []string{`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: e2e-configured}
 spec:
@@ -308,22 +335,7 @@ spec:
   objects:
   - {apiVersion: e2e.example.com/v1, kind: Limit, metadata: {name: few, labels: {tier: web}}, spec: {most: 1}}
   - {apiVersion: e2e.example.com/v1, kind: Limit, metadata: {name: none, labels: {tier: none}}, spec: {most: 0}}
-`}})
-	r := newRoadOn(t, m, m.Serve(t))
-	r.validate(t, admissionregistrationv1.Create)
-	namespace := r.newNamespace(t, nil)
-	one, two := kube.Pod(namespace, "one"), kube.Pod(namespace, "two")
-	two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Name: "second", Image: "a:1"})
-
-	eventually(t, "the Pod with two containers is denied", func() error {
-		if got := write(t, two, dryCreate); !strings.Contains(got.Message, "at most 1 containers") {
-			return fmt.Errorf("answer %+v", got)
-		}
-		return nil
-	})
-	if got := write(t, one, dryCreate); got != (answer{}) {
-		t.Errorf("the Pod with one container: %+v", got)
-	}
+`}
 }
 
 // createParams creates a ConfigMap.

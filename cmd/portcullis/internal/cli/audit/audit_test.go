@@ -250,6 +250,52 @@ spec: {policyName: limits, validationActions: [Deny], paramRef: {name: limits, n
 	}
 }
 
+// TestAuditReadsPolicyParams of the cluster that it is about, and no object of their kind in the cluster.
+func TestAuditReadsPolicyParams(t *testing.T) {
+	const reading = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limits}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
+  validations: [{expression: "object.metadata.?labels.team.orValue('') == params.data.team", messageExpression: "'not of ' + params.data.team"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: limits}
+spec: {policyName: limits, validationActions: [Deny], paramRef: {name: limits, namespace: default, parameterNotFoundAction: Deny}}
+---
+apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: limits}
+spec: {clusters: [prod-1], objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: limits, namespace: default}, data: {team: web}}]}
+`
+	for cluster, of := range map[string]struct {
+		want   []string // the end of each finding, sorted
+		listed bool
+	}{
+		"prod-1": {[]string{"b not of web", "c not of web", "d not of web"}, false},
+		"prod-2": {[]string{"a not of db", "b not of db", "c not of db", "d not of db", "e not of db"}, true},
+	} {
+		s, listed := shop(), false
+		const maps = "/api/v1/configmaps"
+		s.lists[maps] = objects{1, func(int) string {
+			listed = true
+			return `{"metadata":{"name":"limits","namespace":"default"},"data":{"team":"db"}}`
+		}}
+		r := reportOf(t, files(t, s, reading).audit(t, "-o", "json", "--cluster", cluster))
+		got := said(r)
+		for i, finding := range got {
+			_, got[i], _ = strings.Cut(finding, " Pod/")
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, of.want) || r.Errors != 0 || listed != of.listed {
+			t.Errorf("%s: %q, ConfigMaps listed %t", cluster, got, listed)
+		}
+	}
+}
+
 func TestAuditWrites(t *testing.T) {
 	for format, file := range map[string]string{"": "tables.txt", "markdown": "audit.md", "policyreport": "policyreport.yaml", "openreports": "openreports.yaml"} {
 		args := []string{"--cluster", "prod-1"}

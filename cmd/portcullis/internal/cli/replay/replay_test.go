@@ -118,6 +118,45 @@ func TestTheSameConfigurationHasNoDifference(t *testing.T) {
 	}
 }
 
+// TestReplayReadsPolicyParams of the cluster that it is about.
+func TestReplayReadsPolicyParams(t *testing.T) {
+	const reading = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limits}
+spec:
+  paramKind: {apiVersion: example.com/v1, kind: Limit}
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: object.spec.replicas <= params.spec.most, messageExpression: "'at most ' + string(params.spec.most)"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: limits}
+spec: {policyName: limits, validationActions: [Deny], paramRef: {selector: {}, parameterNotFoundAction: Deny}}
+---
+apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: limits}
+spec: {clusters: [prod], objects: [{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}, spec: {most: 4}}]}
+---
+apiVersion: portcullis.dev/v1
+kind: PolicyParams
+metadata: {name: trial}
+spec: {clusters: [trial], objects: [{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}, spec: {most: 12}}]}
+`
+	file := clitest.Write(t, "new.yaml", reading)
+	for cluster, want := range map[string][]string{
+		"prod":  {"2 would be denied that are allowed now, 0 would be allowed", "at most 4"},
+		"trial": {"0 would be denied that are allowed now"},
+	} {
+		r := clitest.Execute(t, replay.NewCommand(), strings.NewReader(log()), "-", "--config", file, "--cluster", cluster)
+		for _, text := range want {
+			if !strings.Contains(r.Out, text) || r.Notes != "" {
+				t.Errorf("in %s, exit code %d, want %q: %s%s", cluster, r.Code, text, r.Out, r.Notes)
+			}
+		}
+	}
+}
+
 // TestPoliciesThatAreAboutNothingAreNoSuccess since a cluster or a resource may be misspelt.
 func TestPoliciesThatAreAboutNothingAreNoSuccess(t *testing.T) {
 	pods := clitest.Write(t, "policies.yaml", strings.ReplaceAll(inForce, "deployments", "statefulsets"))
