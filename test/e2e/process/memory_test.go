@@ -49,4 +49,7 @@ func TestThePeakOfMemoryBeginsAnew(t *testing.T) {
 	if peak, err := p.PeakMemory(); err != nil || peak <= 0 {
 		t.Errorf("the peak is %d bytes: %v", peak, err)
 	}
+	if now, err := p.Memory(); err != nil || now <= 0 {
+		t.Errorf("it has %d bytes: %v", now, err)
+	}
 }
