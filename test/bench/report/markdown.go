@@ -17,7 +17,8 @@ func (r *Run) Markdown(w io.Writer, plot string) error {
 	p := &page{run: r, index: r.index()}
 	p.linef("# Benchmarks\n")
 	p.linef("`make bench` writes this page, [the plot](%s) and [benchmarks.json](benchmarks.json);", plot)
-	p.linef("`go run -C test/bench . tables ../../docs/benchmarks.json` prints all figures.\n")
+	p.linef("`go run -C test/bench . tables ../../docs/benchmarks.json` prints all figures.")
+	p.linef("[Peers](peers.md) has OPA, Gatekeeper and Kyverno beside Portcullis.\n")
 	p.setup()
 	p.targets()
 	p.failures()
