@@ -135,7 +135,7 @@ func (p policies) judge(ctx context.Context, c *review.Call) (result review.Resu
 		result = review.Fail(review.FailureHandler, "%w", err)
 		result.Failure.Acted = judgement.Acted
 	}
-	result.Verdict, result.Skip, result.Expressions = judgement.AdmissionResponse, judgement.Skip, explanations.Take()
+	result.Verdict, result.Why, result.Expressions = judgement.AdmissionResponse, judgement.Why, explanations.Take()
 	return result
 }
 

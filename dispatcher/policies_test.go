@@ -31,8 +31,8 @@ import (
 type testPolicy struct {
 	name   string
 	ignore bool
-	skip   string
-	acted  bool // has taken its actions for its failure
+	skip   string // its Why
+	acted  bool   // has taken its actions for its failure
 	say    func(ctx context.Context) (*admissionv1.AdmissionResponse, error)
 }
 
@@ -62,7 +62,7 @@ func (p testPolicy) FailurePolicy() admissionregistrationv1.FailurePolicyType {
 
 func (p testPolicy) Judge(ctx context.Context, _ *match.Attributes, _ *conversion.ResourceKind, _ error) (match.Judgement, error) {
 	v, err := p.say(ctx)
-	return match.Judgement{AdmissionResponse: v, Skip: p.skip, Acted: p.acted}, err
+	return match.Judgement{AdmissionResponse: v, Why: p.skip, Acted: p.acted}, err
 }
 
 func approves(context.Context) (*admissionv1.AdmissionResponse, error) {
@@ -245,6 +245,27 @@ func TestAFailureThatOnlyWarnsIsCounted(t *testing.T) {
 		if !slices.Contains(got, want) {
 			t.Errorf("metrics %q, want %q", got, want)
 		}
+	}
+}
+
+// TestTheRecordOfADenialNamesTheValidation of a policy, and not its message, which may have values of the request.
+func TestTheRecordOfADenialNamesTheValidation(t *testing.T) {
+	snapshot, records := withPolicies("", testPolicy{name: "a", skip: "validations[1] false", say: denies("no")}), latency.NewRecorder(0)
+	d, err := dispatcher.New(dispatcher.Options{
+		Snapshots: static{snapshot: snapshot}, Clusters: static{snapshot: snapshot}, Streams: instant{}, Options: observe.Options{Latencies: records},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	r := podReview(validate, `{"kind":"Pod","apiVersion":"v1"}`)
+
+	if _, err := d.Review(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+
+	if kept := records.Find(r.Admission.GetUid()); len(kept) != 1 || kept[0].Calls[0].Outcome != "denied" || kept[0].Calls[0].Reason != "validations[1] false" {
+		t.Errorf("recorded %+v", kept)
 	}
 }
 

@@ -60,6 +60,8 @@ type Outcome struct {
 	Reason string
 	// Code is the HTTP status of a denial; else 0.
 	Code int32
+	// False names the validations of a policy that are false, if it has denied the request.
+	False string
 	// Failure is why there is no verdict; nil if there is one, or no call.
 	Failure *review.Failure
 	// Timing is where the time of the call went.
@@ -93,7 +95,7 @@ func (o Outcomes) All(yield func(Outcome) bool) {
 func (c *call) outcome() Outcome {
 	o := Outcome{Call: c.Call, Failure: c.result.Failure, Timing: c.result.Timing, Applying: c.applying, Expressions: c.result.Expressions}
 	if o.Effect, o.Reason = c.effect(); o.Effect == Denied {
-		o.Code = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest)
+		o.Code, o.False = max(c.result.Verdict.GetStatus().GetCode(), codeBadRequest), c.result.Why
 	}
 	return o
 }
@@ -113,8 +115,8 @@ func (c *call) effect() (Effect, string) {
 		return c.resultEffect(), c.result.Failure.Error()
 	case !c.result.Verdict.GetAllowed():
 		return Denied, c.result.Verdict.GetStatus().GetMessage()
-	case c.result.Skip != "":
-		return Skipped, c.result.Skip
+	case c.result.Why != "":
+		return Skipped, c.result.Why
 	case c.patched:
 		return Patched, ""
 	}

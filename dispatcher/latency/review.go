@@ -87,7 +87,7 @@ type CallRecord struct {
 	Outcome string
 	// Failure is the kind of failure, as review.FailureKind spells it; empty for calls with a verdict, and for those that were given up.
 	Failure string
-	// Reason is why there is no verdict, or why a policy does not apply, cut; else empty.
+	// Reason is why there is no verdict, why a policy does not apply, or which of its validations are false, cut; else empty.
 	Reason string
 	// Instance is the process that answered, or was asked last.
 	Instance string

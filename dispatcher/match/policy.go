@@ -42,9 +42,9 @@ type Policy interface { //nolint:interfacebloat // a policy is one hook, with th
 type Judgement struct {
 	*admissionv1.AdmissionResponse
 
-	// Skip is the reason that the policy does not apply to the request, which it then allows: [SkipBindings], [SkipParams] or [SkipConditions]. It is
-	// empty if the policy applies.
-	Skip string
+	// Why is the reason that the policy does not apply to the request, which it then allows: [SkipBindings], [SkipParams] or [SkipConditions]. Beside a
+	// denial it names the validations that are false, without a value of the request. Else it is empty.
+	Why string
 	// Acted means that a policy which failed and allows the request has taken its validationActions for the failure: clients hear of it by these alone.
 	Acted bool
 }

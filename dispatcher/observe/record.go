@@ -85,6 +85,8 @@ func latencyOfCall(c *FinishedHook, begun time.Time) latency.CallRecord {
 		call.Outcome = latency.OutcomeCancelled
 	case c.Failure != nil || c.Effect == chain.Refused || c.Effect == chain.Skipped:
 		call.Reason = Cut(c.Reason, maxReason)
+	case c.Effect == chain.Denied:
+		call.Reason = c.False
 	}
 	return call
 }

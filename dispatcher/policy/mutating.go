@@ -411,7 +411,7 @@ func (t *mutating) applied(value any) ([]byte, error) {
 
 // response is the verdict. Failures refuse the request unless failurePolicy ignores them.
 func (t *mutating) response(ctx context.Context) (v match.Judgement, err error) {
-	v = match.Judgement{AdmissionResponse: &admissionv1.AdmissionResponse{Allowed: true}, Skip: t.reach.skip()}
+	v = match.Judgement{AdmissionResponse: &admissionv1.AdmissionResponse{Allowed: true}, Why: t.reach.skip()}
 	if len(t.failures) > 0 && !t.attributes.FailsOpen() && t.FailurePolicy() != admissionregistrationv1.Ignore {
 		v.Allowed, v.Status = false, t.status(ctx)
 		return v, errors.New(t.failures[0].message)

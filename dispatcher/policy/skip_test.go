@@ -59,8 +59,8 @@ func TestAPolicyThatDoesNotApplySaysWhy(t *testing.T) {
 			for _, p := range []match.Policy{compiler.Compile(validating).Bind(bindings), compiler.CompileMutating(mutating).Bind(others)} {
 				v, err := p.Judge(policy.WithReview(t.Context(), nil), match.NewAttributes(request, newCluster(t)), nil, nil)
 
-				if v.Skip != of.want || of.want != "" && (err != nil || !v.GetAllowed()) {
-					t.Errorf("%s: skip %q, want %q: %v %v", p.ID(), v.Skip, of.want, v.AdmissionResponse, err)
+				if v.Why != of.want || of.want != "" && (err != nil || !v.GetAllowed()) {
+					t.Errorf("%s: skip %q, want %q: %v %v", p.ID(), v.Why, of.want, v.AdmissionResponse, err)
 				}
 			}
 		})

@@ -50,7 +50,7 @@ type verdict struct {
 	judged   map[param]*decisions // by param; nil is the key without one
 	reach    reach
 	denials  []denial
-	denied   bool  // a denial is of a validation that is false; else all are failures
+	denying  []int // the validations that are false and deny; without one all denials are failures
 	failure  error // the first that may not refuse the request
 	warnings []string
 	audited  []FailedValidation
@@ -116,7 +116,9 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 		switch action {
 		case admissionregistrationv1.Deny:
 			r.deny(b, d.message, d.reason)
-			r.denied = r.denied || d.denied
+			if d.denied && !slices.Contains(r.denying, index) {
+				r.denying = append(r.denying, index)
+			}
 		case admissionregistrationv1.Warn:
 			if len(r.warnings) < maxStated {
 				r.warnings = append(r.warnings, fmt.Sprintf("Validation failed for %s: %s", r.subject(b.Name), d.message))
@@ -147,13 +149,33 @@ func (r *verdict) publish(key, value string) {
 func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judgement, error) {
 	v := &admissionv1.AdmissionResponse{Allowed: len(r.denials) == 0, Warnings: r.warnings, AuditAnnotations: r.annotations()}
 	if !v.GetAllowed() {
-		if v.Status = r.status(ctx, a); r.denied {
-			return match.Judgement{AdmissionResponse: v}, nil
+		if v.Status = r.status(ctx, a); len(r.denying) > 0 {
+			return match.Judgement{AdmissionResponse: v, Why: r.why()}, nil
 		}
 		return match.Judgement{AdmissionResponse: v}, errors.New(r.denials[0].message)
 	}
-	return match.Judgement{AdmissionResponse: v, Skip: r.reach.skip(), Acted: r.failure != nil && !r.ignores}, r.failure
+	return match.Judgement{AdmissionResponse: v, Why: r.reach.skip(), Acted: r.failure != nil && !r.ignores}, r.failure
 }
+
+// why names the validations that are false, as many as a record shows.
+func (r *verdict) why() string {
+	var b strings.Builder
+	for i, index := range r.denying {
+		if i == maxNamed {
+			fmt.Fprintf(&b, " and %d more", len(r.denying)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "validations[%d]", index)
+	}
+	b.WriteString(" false")
+	return b.String()
+}
+
+// maxNamed is the most validations that a denial names for records.
+const maxNamed = 4
 
 // noVerdict is the judgement of a policy that cannot judge, and has a request refused whatever its failurePolicy.
 func noVerdict(refused *admissionv1.AdmissionResponse) (match.Judgement, error) {

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,9 +64,34 @@ func TestARefusalIsAFailureUnlessAValidationIsFalse(t *testing.T) {
 			if v.GetAllowed() == of.refused || !strings.HasSuffix(said, of.failure) || (said == "") != (of.failure == "") {
 				t.Errorf("refused %t, failure %q; want %t, %q", !v.GetAllowed(), said, of.refused, of.failure)
 			}
+			why := "" // the last one is false
+			if of.refused && of.failure == "" {
+				why = fmt.Sprintf("validations[%d] false", len(of.validations)-1)
+			}
+			if v.Why != why {
+				t.Errorf("the denial is of %q, want %q", v.Why, why)
+			}
 			if v.Acted != of.acted {
 				t.Errorf("acted %t, want %t", v.Acted, of.acted)
 			}
 		})
+	}
+}
+
+// TestADenialNamesSomeOfTheValidationsThatAreFalse once, whatever the number of bindings.
+func TestADenialNamesSomeOfTheValidationsThatAreFalse(t *testing.T) {
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+	for range 5 {
+		p.Spec.Validations = append(p.Spec.Validations, admissionregistrationv1.Validation{Expression: "false"})
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+
+	v, err := policy.NewCompiler().Compile(p).Bind([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{binding, binding}).Judge(
+		policy.WithReview(t.Context(), nil), match.NewAttributes(benchRequest(), match.Unknown{}), nil, nil)
+
+	if want := "validations[1], validations[2], validations[3], validations[4] and 1 more false"; err != nil || v.Why != want {
+		t.Errorf("%q, %v, want %q", v.Why, err, want)
 	}
 }

@@ -97,8 +97,8 @@ type Result struct {
 	Verdict *admissionv1.AdmissionResponse
 	// Failure is the reason why there is no verdict; nil for a verdict.
 	Failure *Failure
-	// Skip is the reason that a policy does not apply, beside a verdict that allows: [match.Judgement] has it. It is empty for hooks.
-	Skip string
+	// Why is [match.Judgement.Why]: why a policy does not apply, or denies. It is empty for hooks.
+	Why string
 	// Timing splits the time of the call.
 	Timing Timing
 	// Expressions are the expressions of a policy that are false or fail, if [Request.Expressions] is set.
