@@ -50,8 +50,8 @@ type verdict struct {
 	judged   map[param]*decisions // by param; nil is the key without one
 	reach    reach
 	denials  []denial
-	denying  []int // the validations that are false and deny; without one all denials are failures
-	failure  error // the first that may not refuse the request
+	denying  []bool // by validation: whether it is false and denies; empty if all denials are failures
+	failure  error  // the first that may not refuse the request
 	warnings []string
 	audited  []FailedValidation
 	values   map[string][]string // of audit annotations
@@ -116,8 +116,9 @@ func (r *verdict) act(b *binding, index int, d *decision) {
 		switch action {
 		case admissionregistrationv1.Deny:
 			r.deny(b, d.message, d.reason)
-			if d.denied && !slices.Contains(r.denying, index) {
-				r.denying = append(r.denying, index)
+			if d.denied {
+				r.denying = append(r.denying, make([]bool, max(0, index+1-len(r.denying)))...)
+				r.denying[index] = true
 			}
 		case admissionregistrationv1.Warn:
 			if len(r.warnings) < maxStated {
@@ -159,19 +160,22 @@ func (r *verdict) response(ctx context.Context, a *match.Attributes) (match.Judg
 
 // why names the validations that are false, as many as a record shows.
 func (r *verdict) why() string {
-	var b strings.Builder
-	for i, index := range r.denying {
-		if i == maxNamed {
-			fmt.Fprintf(&b, " and %d more", len(r.denying)-i)
-			break
+	var named []string
+	more := 0
+	for index, denies := range r.denying {
+		switch {
+		case !denies:
+		case len(named) < maxNamed:
+			named = append(named, fmt.Sprintf("validations[%d]", index))
+		default:
+			more++
 		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "validations[%d]", index)
 	}
-	b.WriteString(" false")
-	return b.String()
+	text := strings.Join(named, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + " false"
 }
 
 // maxNamed is the most validations that a denial names for records.
