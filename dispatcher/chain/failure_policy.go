@@ -38,7 +38,7 @@ func (c *call) resultEffect() Effect {
 	switch {
 	case c.result.Failure != nil && c.refuses():
 		return FailedClosed
-	case c.result.Failure != nil && (c.result.Verdict != nil || c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
+	case c.result.Failure != nil && (c.Hook.Policy != nil && c.result.Verdict != nil || c.failOpen || c.Hook.FailurePolicy == admissionregistrationv1.Ignore):
 		return FailedOpen
 	case c.result.Failure != nil:
 		return FailedClosed

@@ -30,7 +30,7 @@ type warning struct {
 }
 
 // warningsOf returns the warnings of an answer, within the limits of the API server, so that it is decided here which are lost:
-// first notices of hooks that failed open, since nothing else tells the client that a policy was not checked, unless its validationActions do; then warnings
+// first notices of hooks that failed open, unless validationActions tell the client that a policy was not checked; then warnings
 // of hooks, in order. If they are too long together, each is cut, and the first warning of every hook comes before the second
 // ones. Texts that the API server would drop for their characters are dropped here.
 func warningsOf(calls []*call) []string {
