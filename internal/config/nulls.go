@@ -71,7 +71,7 @@ func dropInObject(read reflect.Value, written map[string]any, path string) (item
 	}
 	if read.Kind() == reflect.Map {
 		for _, key := range slices.Sorted(maps.Keys(written)) {
-			of := reflect.ValueOf(key)
+			of := reflect.ValueOf(key).Convert(read.Type().Key())
 			if written[key] == nil {
 				read.SetMapIndex(of, reflect.Value{})
 			} else if item = dropIn(read.MapIndex(of), written[key], join(path, key)); item != "" {

@@ -74,7 +74,7 @@ func TestPeers(t *testing.T) {
 	var sides []*side
 	var absent []string
 	for _, begin := range []func(*testing.T) *side{
-		c.nobody, c.native, c.portcullisHost, c.portcullisPolicies, c.apiServerPolicies, c.opa, c.gatekeeperRego, c.gatekeeperCEL, c.kyverno,
+		c.noCheck, c.native, c.portcullisHost, c.portcullisPolicies, c.apiServerPolicies, c.opa, c.gatekeeperRego, c.gatekeeperCEL, c.kyverno,
 	} {
 		s := begin(t)
 		if s.writes == nil {
@@ -141,7 +141,7 @@ func (c *comparison) verdictsBy(ctx context.Context, s *side, road *target) erro
 		if err != nil {
 			return fmt.Errorf("%s: %w", asked.name, err)
 		}
-		if s.name != nobody && allowed != asked.allowed {
+		if s.name != noCheck && allowed != asked.allowed {
 			return fmt.Errorf("%s: allowed: %t", asked.name, allowed)
 		}
 	}

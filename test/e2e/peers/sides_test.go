@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// nobody is the side without any check.
-	nobody = "no check"
+	// noCheck is the side without any check.
+	noCheck = "no check"
 	// hook is the name of the hook of the host.
 	hook = "checks.example.com"
 	// hostIdentity is who serves it.
@@ -90,7 +90,7 @@ func (c *comparison) serving(t *testing.T) (address, dir string) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir
 }
 
-func (c *comparison) nobody(t *testing.T) *side { return c.newSide(t, nobody, "", nil) }
+func (c *comparison) noCheck(t *testing.T) *side { return c.newSide(t, noCheck, "", nil) }
 
 // checks is the program with the checks in Go.
 func (c *comparison) checks(t *testing.T) string {
