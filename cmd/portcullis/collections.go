@@ -1,23 +1,28 @@
 package main
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 )
 
 // leastGrowth is how many bytes the heap grows at least between two collections of garbage. Go lets it grow by as much as is alive, which is 10 to 20 MiB
-// in most dispatchers (docs/design/0047).
+// in most dispatchers (docs/design/0047). Below a limit of memory it grows by half of the bytes that are free, if that is more.
 const leastGrowth = 64 << 20
 
 // spaceCollections has each collection set GOGC for the next one.
 func spaceCollections() {
-	(&collection{samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}}).ended()
+	(&collection{
+		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}},
+		limit:   uint64(debug.SetMemoryLimit(-1)),
+	}).ended()
 }
 
 // collection becomes garbage at once, so that its finalizer runs after the next collection.
 type collection struct {
 	samples []metrics.Sample // of the bytes of which GOGC is a part
+	limit   uint64           // GOMEMLIMIT in bytes
 	percent int              // the GOGC that is set
 }
 
@@ -27,16 +32,20 @@ func (c *collection) ended() {
 	for _, s := range c.samples {
 		alive += s.Value.Uint64()
 	}
-	if percent := percentOf(alive); percent != c.percent {
+	if percent := percentOf(alive, c.limit); percent != c.percent {
 		c.percent = percent
 		debug.SetGCPercent(percent)
 	}
 	runtime.SetFinalizer(c, (*collection).ended)
 }
 
-// percentOf is the GOGC by which the heap grows by leastGrowth, or by as much as is alive if that is more. It is rounded up to a multiple of 10, so that it
-// is seldom set anew: that stops all goroutines for a moment.
-func percentOf(alive uint64) int {
+// percentOf is the GOGC by which the heap grows by leastGrowth, by half of what a limit of memory leaves, or by as much as is alive: whichever is most. It
+// is rounded up to a multiple of 10, so that it is seldom set anew: that stops all goroutines for a moment. A limit of [math.MaxInt64] bytes is none.
+func percentOf(alive, limit uint64) int {
 	alive = max(alive, 1<<20)
-	return int(max(10, (10*leastGrowth+alive-1)/alive)) * 10
+	growth := max(leastGrowth, alive)
+	if limit < math.MaxInt64 && limit > alive {
+		growth = max(growth, (limit-alive)/2)
+	}
+	return int((10*growth+alive-1)/alive) * 10
 }

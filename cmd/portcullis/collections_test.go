@@ -1,18 +1,30 @@
 package main
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"testing"
 )
 
 func TestTheHeapGrowsBetweenCollections(t *testing.T) {
-	for alive, want := range map[uint64]int{0: 6400, 1 << 20: 6400, 7 << 20: 920, 20 << 20: 320, 33 << 20: 200, 63 << 20: 110, 64 << 20: 100, 1 << 40: 100} {
-		if got := percentOf(alive); got != want {
-			t.Errorf("GOGC with %d bytes alive is %d, want %d", alive, got, want)
+	const mib, none = 1 << 20, math.MaxInt64
+	for _, c := range []struct {
+		alive, limit uint64 // bytes
+		want         int
+		growth       uint64 // bytes
+	}{
+		{0, none, 6400, leastGrowth}, {7 * mib, none, 920, leastGrowth}, {63 * mib, none, 110, leastGrowth}, {64 * mib, none, 100, leastGrowth},
+		{1 << 40, none, 100, 1 << 40},
+		{20 * mib, 920 * mib, 2250, 450 * mib}, {100 * mib, 920 * mib, 410, 410 * mib}, {306 * mib, 920 * mib, 110, 307 * mib},
+		{400 * mib, 920 * mib, 100, 400 * mib}, {920 * mib, 920 * mib, 100, 920 * mib}, {1000 * mib, 920 * mib, 100, 1000 * mib},
+		{10 * mib, 50 * mib, 640, leastGrowth}, {10 * mib, 0, 640, leastGrowth},
+	} {
+		if got := percentOf(c.alive, c.limit); got != c.want {
+			t.Errorf("GOGC with %d bytes alive of %d is %d, want %d", c.alive, c.limit, got, c.want)
 		}
-		if growth := max(alive, 1<<20) * uint64(want) / 100; growth < leastGrowth {
-			t.Errorf("with %d bytes alive the heap grows by %d", alive, growth)
+		if growth := max(c.alive, mib) * uint64(c.want) / 100; growth < c.growth {
+			t.Errorf("with %d bytes alive of %d the heap grows by %d, want %d", c.alive, c.limit, growth, c.growth)
 		}
 	}
 }
