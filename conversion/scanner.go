@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"unicode/utf8"
 )
 
@@ -18,6 +19,8 @@ const (
 	copiedBytes = 1 << 10
 	// maxShared is the longest text that shares a copy with others. A longer one is copied by itself.
 	maxShared = copiedBytes / 4
+	// yieldBytes is how many bytes are read at most before other goroutines may run, in bytes: about 0.4 ms. A document of 3 MiB takes 20 ms.
+	yieldBytes = 64 << 10
 )
 
 // Scanner reads one JSON document from front to back, by the grammar of encoding/json and sigs.k8s.io/json. It copies texts, and nothing else, and
@@ -28,6 +31,7 @@ const (
 type Scanner struct {
 	data  []byte
 	pos   int
+	yield int // the position past which other goroutines may run
 	depth int
 	err   error
 
@@ -160,6 +164,9 @@ func (s *Scanner) more(closing byte) bool {
 	switch s.Next() {
 	case ',':
 		s.pos++
+		if s.pos > s.yield {
+			s.letOthersRun()
+		}
 		return true
 	case closing:
 		s.pos++
@@ -168,6 +175,14 @@ func (s *Scanner) more(closing byte) bool {
 		s.unexpected("a comma or " + string(closing))
 	}
 	return false
+}
+
+// letOthersRun has the goroutines run that wait for a processor, but not before the first yieldBytes are read.
+func (s *Scanner) letOthersRun() {
+	if s.yield > 0 {
+		runtime.Gosched()
+	}
+	s.yield = s.pos + yieldBytes
 }
 
 // name reads the name of a member and the colon. It returns the name between its quotes, as it stands.
