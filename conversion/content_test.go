@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -36,16 +37,38 @@ func checkContent(t *testing.T, document []byte) {
 		t.Fatalf("%.200q: %.500v, want %.500v", document, got, want)
 	}
 	if err != nil {
+		if bound, ok := Bound(document); ok {
+			t.Fatalf("%.200q: Bound = %v, of a document that is refused", document, bound)
+		}
 		return
 	}
 	least := longestReader{left: len(document) + 1}
 	if !least.read(got) || longest.Or(least.Longest) != longest {
 		t.Fatalf("%.200q: longest = %v, want %v at least", document, longest, least.Longest)
 	}
+	checkBound(t, document, got, least.Longest)
 	if r := (contentReader{Scanner: Scanner{data: document}}); r.Next() == '{' { // the fast form has read it, not the original
 		if r.content(); r.Err() != nil {
 			t.Errorf("%.200q: the scanner refuses it: %v", document, r.Err())
 		}
+	}
+}
+
+// checkBound compares Bound and Value with the content of a document.
+func checkBound(t *testing.T, document []byte, content map[string]any, least Longest) {
+	t.Helper()
+	bound, ok := Bound(document)
+	if want := content != nil && utf8.Valid(document); ok != want {
+		t.Fatalf("%.200q: it has a bound: %t, want %t", document, ok, want)
+	}
+	if !ok {
+		return
+	}
+	if bound.Or(least) != bound {
+		t.Fatalf("%.200q: Bound = %v, want %v at least", document, bound, least)
+	}
+	if value := Value(document); !reflect.DeepEqual(value, any(content)) {
+		t.Fatalf("%.200q: Value = %.500v, want %.500v", document, value, content)
 	}
 }
 

@@ -125,8 +125,8 @@ func TestDecodedObjectsAreBooked(t *testing.T) {
 		code   int32 // 0 for an allow
 		again  bool
 	}{
-		"a condition, with room":       {condition, emptyObjects(100_000), 0, 0, false},
-		"a condition, without room":    {condition, emptyObjects(100_000), 3_500_000, 0, true},
+		"a condition, with room":       {condition, emptyObjects(70_000), 0, 0, false},
+		"a condition, without room":    {condition, emptyObjects(70_000), 3_500_000, 0, true},
 		"a condition, never with room": {condition, emptyObjects(300_000), 0, 413, false},
 		"labels, with room":            {selector, manyLabels(300_000), 0, 0, false},
 		"labels, without room":         {selector, manyLabels(300_000), 3_500_000, 0, true},
@@ -172,7 +172,7 @@ func TestAnEntryThatFailsOpenHidesNoHookThatFailsClosed(t *testing.T) {
 				w.FailurePolicy = &test.policy
 				w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "kind", Expression: `object.kind == "Pod"`}}
 			})
-			answer, err := d.reviewBy(t, test.entry, others, emptyObjects(100_000))
+			answer, err := d.reviewBy(t, test.entry, others, emptyObjects(70_000))
 			if again := errors.Is(err, review.ErrNoMemory); again != test.again {
 				t.Fatalf("error %v, want one to try again: %t", err, test.again)
 			}
@@ -199,7 +199,7 @@ func TestPatchedObjectsAreBooked(t *testing.T) {
 		fails   bool
 	}{
 		"an object that fits":         {patch, emptyObjects(3000), false},
-		"an object that does not":     {patch, emptyObjects(100_000), true},
+		"an object that does not":     {patch, emptyObjects(70_000), true},
 		"a patched one that does not": {grows, pod, true},
 	} {
 		for policy, allowed := range map[admissionregistrationv1.FailurePolicyType]bool{

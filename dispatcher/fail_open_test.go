@@ -113,7 +113,7 @@ func TestNoMemoryOpensNoMoreThanTheListThatIsInForce(t *testing.T) {
 			d := newDecodingUnder(t, tt.bypass, 8<<20, &admissionv1.AdmissionResponse{Allowed: true}, func(w *admissionregistrationv1.MutatingWebhook) {
 				w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "kind", Expression: `object.kind == "Pod"`}}
 			})
-			answer, err := d.reviewBy(t, tt.entry, 3_500_000, emptyObjects(100_000))
+			answer, err := d.reviewBy(t, tt.entry, 3_500_000, emptyObjects(70_000))
 			if again := errors.Is(err, review.ErrNoMemory); again != tt.again || !again && answer.Response.GetAllowed() {
 				t.Errorf("error %v, answer %v", err, answer.Response)
 			}

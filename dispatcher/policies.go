@@ -92,7 +92,7 @@ func (p policies) Start(_ context.Context, set *review.CallSet, done func(int, r
 		before := s.policyMeter
 		if !long {
 			result = p.judge(brief, c)
-			if long = free != nil && evaluation.Over(free) != nil; long { // the evaluation may have been interrupted
+			if long = free != nil && evaluation.Interrupted(free); long {
 				takeTurn()
 			}
 		}

@@ -325,9 +325,9 @@ func TestOneReviewOfAClusterEvaluatesPoliciesForLong(t *testing.T) {
 				if err := ctx.Err(); err != nil {
 					t.Errorf("look-ups have no time: %v", err)
 				}
-				bounded := policy.Evaluation(ctx)
+				interrupt := evaluation.NewInterrupt(policy.Evaluation(ctx))
 				time.Sleep(time.Duration(length.Load())) //nolint:forbidigo // of the bubble
-				if evaluation.Over(bounded) != nil {
+				if interrupt.Begin() != nil {
 					return denies("interrupted")(ctx)
 				}
 				judged.Add(1)

@@ -39,8 +39,9 @@ func (c *collection) ended() {
 	runtime.SetFinalizer(c, (*collection).ended)
 }
 
-// percentOf is the GOGC by which the heap grows by leastGrowth, by half of what a limit of memory leaves, or by as much as is alive: whichever is most. It
-// is rounded up to a multiple of 10, so that it is seldom set anew: that stops all goroutines for a moment. A limit of [math.MaxInt64] bytes is none.
+// percentOf is the GOGC by which the heap grows by leastGrowth, by half of the memory that is free below a limit, or by as much as is alive: whichever is
+// most. It is rounded up to a multiple of 10, so that it is seldom set anew: that stops all goroutines for a moment. A limit of [math.MaxInt64] bytes is
+// none.
 func percentOf(alive, limit uint64) int {
 	alive = max(alive, 1<<20)
 	growth := max(leastGrowth, alive)

@@ -67,9 +67,6 @@ func NewInterrupt(ctx context.Context) Interrupt {
 func (i *Interrupt) Value() bool {
 	if i.checks++; i.checks%celconfig.CheckFrequency == 0 && !i.over {
 		i.over = i.Begin() != nil
-		if b, ok := i.ctx.(*brief); ok {
-			b.interrupted = b.interrupted || i.over
-		}
 	}
 	return i.over
 }
@@ -77,7 +74,11 @@ func (i *Interrupt) Value() bool {
 // Begin is called before each expression of the evaluation. It returns the error of a context that is over.
 func (i *Interrupt) Begin() error {
 	i.Yield()
-	return Over(i.ctx)
+	err := Over(i.ctx)
+	if b, ok := i.ctx.(*brief); ok && err != nil {
+		b.interrupted = true
+	}
+	return err
 }
 
 // Yield lets others compute that are ready, such as reviews of other clusters: an evaluation may take a processor for seconds, unless it is brief.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/google/cel-go/common/types"
@@ -255,7 +254,7 @@ func newRecord(r *request) (admission.Attributes, error) {
 	var options runtime.Object
 	if o := newObject(r.req.GetOptions()); o != nil {
 		var err error
-		if options, _, err = o.decoded(r.memory, o.raw); err != nil {
+		if options, err = o.whole(r.memory); err != nil {
 			return nil, err
 		}
 	}
@@ -267,28 +266,22 @@ func newRecord(r *request) (admission.Attributes, error) {
 		userInfo(r.req.GetUserInfo())), nil
 }
 
-// Content is an object as expressions see it; nil without one.
-func Content(o runtime.Object) any {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		return u.Object
-	}
-	return nil
-}
-
 // decoded is the object as CEL sees it, given it in some version. It is booked as long as the object is in use.
-func (o *object) decoded(m Memory, raw []byte) (runtime.Object, conversion.Longest, error) {
-	if err := o.book(m, conversion.ExtentOf(raw).Untyped()); err != nil {
+func (o *object) decoded(m Memory, raw []byte) (*Decoded, conversion.Longest, error) {
+	extent := conversion.ExtentOf(raw)
+	if err := o.book(m, extent.Untyped()+memberBytes*extent.Values); err != nil {
 		return nil, conversion.Longest{}, err
 	}
 	return decode(raw)
 }
 
-func decode(raw []byte) (runtime.Object, conversion.Longest, error) {
-	content, longest, err := conversion.Content(raw)
-	if err != nil {
-		return nil, longest, fmt.Errorf("an object of the request is not JSON: %w", err)
+// whole is the object as k8s.io/apimachinery has it. It is booked as long as the object is in use.
+func (o *object) whole(m Memory) (*unstructured.Unstructured, error) {
+	if err := o.book(m, conversion.ExtentOf(o.raw).Untyped()); err != nil {
+		return nil, err
 	}
-	return &unstructured.Unstructured{Object: content}, longest, nil
+	content, _, err := contentOf(o.raw)
+	return &unstructured.Unstructured{Object: content}, err
 }
 
 func userInfo(u *admissionv1.UserInfo) user.Info {

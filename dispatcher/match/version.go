@@ -67,7 +67,7 @@ type version struct {
 	err     error
 
 	decode      sync.Once
-	decoded     runtime.Object
+	decoded     *Decoded
 	longest     conversion.Longest
 	undecodable error
 }

@@ -69,16 +69,16 @@ func (a *allowedSeries) phasesFor(i *instruments, h *match.Hook) *phaseSeries {
 	}
 	l := i.labels(h)
 	phase := func(name string) prometheus.Observer { return i.phases.WithLabelValues(l.name, l.kind, name) }
-	made := &phaseSeries{queue: phase("queue")}
+	made := &phaseSeries{}
 	switch {
 	case h.Policy != nil:
-		return &phaseSeries{policy: phase("policy")}
+		made.policy = phase("policy")
 	case h.HasHosts():
-		made.wire, made.host = phase("wire"), phase("host")
+		made.queue, made.wire, made.host = phase("queue"), phase("wire"), phase("host")
 	default:
-		made.webhook = phase("webhook")
+		made.queue, made.webhook = phase("queue"), phase("webhook")
 	}
-	if h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
+	if h.Policy == nil && h.ID.Stage != admissionv1.Stage_STAGE_VALIDATE {
 		made.apply = phase("apply")
 	}
 	slot.Store(made)

@@ -153,8 +153,8 @@ func (m *Mutating) Judge(ctx context.Context, a *match.Attributes, as *conversio
 	t := &mutating{Mutating: m, attributes: a, as: as, codec: codecOf(ctx)}
 	defer t.release()
 	of := observe(ctx, m)
-	ended := of.judging()
-	defer ended()
+	of.policyIs(Begun)
+	defer of.policyIs(Ended)
 	if unmatched != nil {
 		t.fail(nil, fmt.Errorf("failed to configure policy: %w", unmatched), "")
 		return t.response(ctx)
@@ -393,7 +393,7 @@ func (t *mutating) applied(value any) ([]byte, error) {
 	if err := book(mergeFactor * conversion.ExtentOf(t.object).Untyped()); err != nil {
 		return nil, err
 	}
-	object := t.in.versioned.VersionedObject
+	object := match.Unstructured(t.in.versioned.VersionedObject)
 	types, err := typeConverter(t.attributes.Cluster(), t.in.versioned.VersionedKind, book)
 	if err != nil {
 		return nil, err

@@ -86,12 +86,6 @@ func (o observed) policyIs(e Event) {
 	}
 }
 
-// judging tells of the begin of the judgement of a policy, and returns a function for its end.
-func (o observed) judging() func() {
-	o.policyIs(Begun)
-	return func() { o.policyIs(Ended) }
-}
-
 // binding tells whether a request meets a binding.
 func (o observed) binding(e Event, name string) {
 	if o.observer != nil {

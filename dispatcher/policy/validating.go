@@ -141,10 +141,10 @@ func (d *Definition) failurePolicy() admissionregistrationv1.FailurePolicyType {
 // Judge implements [match.Policy], as Dispatch of kube-apiserver's validating plugin does for one policy. The policy is evaluated once for each param, and
 // once for all bindings without params: they differ in their actions alone.
 func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *conversion.ResourceKind, unmatched error) (match.Judgement, error) {
-	r := &verdict{policy: v.policy, short: v.short, judged: map[param]*decisions{}, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
+	r := &verdict{policy: v.policy, short: v.short, ignores: a.FailsOpen() || v.failurePolicy() == admissionregistrationv1.Ignore}
 	of := observe(ctx, v)
-	ended := of.judging()
-	defer ended()
+	of.policyIs(Begun)
+	defer of.policyIs(Ended)
 	if unmatched != nil {
 		r.misconfigured("policy", nil, unmatched)
 		return r.response(ctx, a)
@@ -192,10 +192,12 @@ func (v *Validating) Judge(ctx context.Context, a *match.Attributes, as *convers
 // count counts the decisions for a binding, with each of its params.
 func (v *Validating) count(ctx context.Context, r *verdict, b *binding, in *input, params []param) {
 	for _, p := range params {
-		if r.judged[p] == nil {
-			r.judged[p] = v.validate(ctx, in.withParam(p))
+		known := r.decisionsFor(p)
+		if known == nil {
+			known = v.validate(ctx, in.withParam(p))
+			r.keep(p, known)
 		}
-		r.count(b, r.judged[p])
+		r.count(b, known)
 	}
 }
 

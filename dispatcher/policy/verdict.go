@@ -11,7 +11,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -47,7 +46,8 @@ type verdict struct {
 	policy   *admissionregistrationv1.ValidatingAdmissionPolicy
 	short    bool                 // messages name the Policy that the policy and its binding stand for
 	ignores  bool                 // failures do not refuse the request
-	judged   map[param]*decisions // by param; nil is the key without one
+	plain    *decisions           // without a param
+	judged   map[param]*decisions // by param
 	reach    reach
 	denials  []denial
 	denying  []bool // by validation: whether it is false and denies; empty if all denials are failures
@@ -55,6 +55,26 @@ type verdict struct {
 	warnings []string
 	audited  []FailedValidation
 	values   map[string][]string // of audit annotations
+}
+
+// decisionsFor are the decisions for a param, which may be nil; nil before it is judged.
+func (r *verdict) decisionsFor(p param) *decisions {
+	if p == nil {
+		return r.plain
+	}
+	return r.judged[p]
+}
+
+// keep keeps the decisions for a param.
+func (r *verdict) keep(p param, d *decisions) {
+	switch {
+	case p == nil:
+		r.plain = d
+	case r.judged == nil:
+		r.judged = map[param]*decisions{p: d}
+	default:
+		r.judged[p] = d
+	}
 }
 
 // denial is one reason to refuse the request.
@@ -239,8 +259,8 @@ func nameIn(versioned *admission.VersionedAttributes) string {
 	if name := versioned.GetName(); name != "" {
 		return name
 	}
-	switch u, ok := versioned.VersionedObject.(*unstructured.Unstructured); {
-	case !ok:
+	switch u := match.Unstructured(versioned.VersionedObject); {
+	case u == nil:
 		return unknownName
 	case u.Object["metadata"] == nil && versioned.GetOperation() == admission.Connect: // the options of a CONNECT have no metadata
 		return unknownName + "/errorGettingName"
