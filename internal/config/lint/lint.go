@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -67,8 +69,10 @@ type Options struct {
 	Authorities func() Authorities
 	// Now is the clock. It may be called concurrently; nil leaves CodeCapabilityExpires out.
 	Now func() time.Time
-	// TypeChecks keeps the warnings about types in policies; nil checks each policy each time.
+	// TypeChecks keeps the warnings about types in policies; nil checks each policy each time. It has to be nil with Definitions.
 	TypeChecks *TypeChecks
+	// Definitions are of kinds whose types are checked, beside those in Cluster documents.
+	Definitions []apiextensionsv1.CustomResourceDefinition
 }
 
 // Inspect returns the findings about a snapshot and its objects, as warnings, for store.Options. ctx bounds the evaluation of
@@ -102,7 +106,7 @@ func findings(
 		func() []match.Finding { return capabilities(objects, o.Now, only) },
 		func() []match.Finding { return wideFailOpen(objects, only) },
 		func() []match.Finding { return paramFindings(objects, only) },
-		func() []match.Finding { return o.TypeChecks.typeErrors(ctx, objects, only) },
+		func() []match.Finding { return o.TypeChecks.typeErrors(ctx, objects, o.Definitions, only) },
 		func() []match.Finding { return sameNames(s.Hooks(), about) },
 		func() []match.Finding { return overBudget(ctx, s, o.MutateBudget, about, MaxSampleCost) },
 	} {

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/typecheck"
@@ -22,8 +24,13 @@ type TypeChecks struct {
 
 // typeErrors finds type errors in the expressions of policies. The search ends with ctx. With a nil receiver, which no later call follows, a finding names
 // each policy that is past the bound.
-func (c *TypeChecks) typeErrors(ctx context.Context, objects []config.Object, only func(config.Key) bool) (all []match.Finding) {
+func (c *TypeChecks) typeErrors(
+	ctx context.Context, objects []config.Object, definitions []apiextensionsv1.CustomResourceDefinition, only func(config.Key) bool,
+) (all []match.Finding) {
 	schemas, digest := schemasOf(objects)
+	for i := range definitions {
+		schemas.Add(&definitions[i])
+	}
 	checker := typecheck.New(schemas)
 	for i := range objects {
 		o := &objects[i]
@@ -47,7 +54,7 @@ func (c *TypeChecks) typeErrors(ctx context.Context, objects []config.Object, on
 }
 
 // schemasOf are the kinds of Kubernetes, and of the CustomResourceDefinitions in Cluster documents. The digest is of these documents.
-func schemasOf(objects []config.Object) (typecheck.Schemas, string) {
+func schemasOf(objects []config.Object) (*typecheck.Custom, string) {
 	schemas, digest := typecheck.NewCustom(), sha256.New()
 	for i := range objects {
 		if c := objects[i].Cluster; c != nil && len(c.Spec.CustomResourceDefinitions) > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
@@ -34,6 +35,8 @@ type lintCommand struct {
 	mutateBudget time.Duration
 	output       string
 	noLines      bool // lines are not written
+	server       connect.APIServer
+	live         bool // server is asked
 }
 
 // NewLint returns "lint".
@@ -46,15 +49,20 @@ func NewLint() *cobra.Command {
 "portcullis apply", and of "portcullis cluster register" about the entries of each Cluster document. It asks no mesh: name all files
 that are in force together. The codes are explained in docs/configuration-reference.md.
 
+With --kube-context or --kubeconfig, the types of expressions of policies are checked by the CustomResourceDefinitions of a cluster, too. Its user
+lists customresourcedefinitions. Else those in Cluster documents alone are known.
+
 Exit codes: 0 when "portcullis apply" would take the documents; 1 when it would refuse them for a danger that is not acknowledged, and with --strict
 when there are warnings; 2 with errors, or when the command failed.`,
 		Example: `  portcullis lint -f conf.d
   git show main:hooks.yaml | portcullis lint -f - --strict --acknowledge danger-leases
-  portcullis lint -f conf.d -o github`,
+  portcullis lint -f conf.d -o github
+  portcullis lint -f policies --kube-context prod-1`,
 		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
+	c.server.Bind(f)
 	f.StringArrayVarP(&c.files, "filename", "f", nil, filenameUsage)
 	f.BoolVar(&c.strict, "strict", false, "exit with 1 when there are warnings")
 	f.StringArrayVar(&c.acknowledge, "acknowledge", nil, "code of a danger that the apply would acknowledge; may be given several times")
@@ -65,6 +73,7 @@ when there are warnings; 2 with errors, or when the command failed.`,
 }
 
 func (c *lintCommand) run(cmd *cobra.Command) error {
+	c.live = cmd.Flags().Changed("kubeconfig") || cmd.Flags().Changed("kube-context")
 	if len(c.files) == 0 {
 		return errors.New(`-f is missing: name a file or directory, or "-"`)
 	}
@@ -118,6 +127,12 @@ func (c *lintCommand) report(ctx context.Context, objects []config.Object, probl
 func (c *lintCommand) inspect(ctx context.Context, objects []config.Object) (config.Problems, error) {
 	snapshot, problems := config.Compile("", objects)
 	o := lint.Options{OwnNamespace: c.ownNamespace, MutateBudget: c.mutateBudget, Now: time.Now}
+	if c.live {
+		var err error
+		if o.Definitions, err = definitionsOf(ctx, &c.server); err != nil {
+			return nil, err
+		}
+	}
 	problems = append(problems, o.Inspect(ctx, snapshot, objects)...)
 	for i := range problems {
 		if lint.Refuses(problems[i]) {

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+)
+
+// aboutWidgets is a policy whose expression misspells a field of a custom resource.
+const aboutWidgets = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: small}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [widgets]}]}
+  validations: [{expression: object.spec.sice < 5}]
+`
+
+// definition is a CustomResourceDefinition with a field of a whole number.
+func definition(plural, kind, field string) map[string]any {
+	object := func(name string, schema any) map[string]any {
+		return map[string]any{"type": "object", "properties": map[string]any{name: schema}}
+	}
+	return map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural + ".example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced", "names": map[string]any{"plural": plural, "kind": kind},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": object("spec", object(field, map[string]any{"type": "integer"}))},
+			}},
+		},
+	}
+}
+
+// definitionServer is an API server that lists definitions, one in a page. The result is a kubeconfig.
+func definitionServer(t *testing.T, definitions ...map[string]any) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" || len(definitions) == 0 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		n := len(r.URL.Query().Get("continue"))
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": definitions[n : n+1],
+			"metadata": map[string]any{"continue": strings.Repeat("x", (n+1)%len(definitions))},
+		})
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: prod-1, contexts: [{name: prod-1, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestLintChecksTypesByTheDefinitionsOfACluster(t *testing.T) {
+	const want = "for Widget (example.com/v1): line 1, column 12: undefined field 'sice' (type-check)"
+	file := definitionServer(t, definition("gadgets", "Gadget", "sice"), definition("widgets", "Widget", "size"))
+	for _, flag := range []string{"--kubeconfig=" + file, "--kube-context=prod-1"} {
+		t.Setenv("KUBECONFIG", file)
+		if r := clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", flag); r.Code != 0 || !strings.Contains(r.Out, want) {
+			t.Errorf("%s: exit code %d, no %q in %s%s", flag, r.Code, want, r.Out, r.Notes)
+		}
+	}
+	if r := clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-"); r.Code != 0 || strings.Contains(r.Out, "type-check") {
+		t.Errorf("without a cluster: exit code %d: %s%s", r.Code, r.Out, r.Notes)
+	}
+	clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+definitionServer(t)).
+		Fails(t, "customresourcedefinitions of the cluster: ")
+	clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig=nothere").Fails(t, "nothere")
+}
