@@ -267,7 +267,7 @@ func newRecord(r *request) (admission.Attributes, error) {
 }
 
 // decoded is the object as CEL sees it, given it in some version. It is booked as long as the object is in use.
-func (o *object) decoded(m Memory, raw []byte) (*Decoded, conversion.Longest, error) {
+func (o *object) decoded(m Memory, raw []byte) (*decodedObject, conversion.Longest, error) {
 	extent := conversion.ExtentOf(raw)
 	if err := o.book(m, extent.Untyped()+memberBytes*extent.Values); err != nil {
 		return nil, conversion.Longest{}, err

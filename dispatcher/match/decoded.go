@@ -16,19 +16,19 @@ import (
 	"github.com/portcullis-mesh/portcullis/conversion"
 )
 
-// Decoded is an object of a request, as expressions see it. Most expressions read few members, so that members are decoded when they are first read. It may
-// be used concurrently. Its values must not be changed.
-type Decoded struct {
+// decodedObject is an object of a request, as expressions see it. Most expressions read few members, so that members are decoded when they are first read.
+// It may be used concurrently. Its values must not be changed.
+type decodedObject struct {
 	mu      sync.Mutex
 	value   *objectValue // nil if the content was decoded at once
 	content map[string]any
 }
 
-var _ runtime.Object = (*Decoded)(nil)
+var _ runtime.Object = (*decodedObject)(nil)
 
 // decode refuses a document that k8s.io/apimachinery/pkg/util/json refuses. longest bounds its values.
-func decode(raw []byte) (d *Decoded, longest conversion.Longest, err error) {
-	d = &Decoded{}
+func decode(raw []byte) (d *decodedObject, longest conversion.Longest, err error) {
+	d = &decodedObject{}
 	if longest, ok := conversion.Bound(raw); ok {
 		d.value = &objectValue{mu: &d.mu, raw: raw}
 		return d, longest, nil
@@ -45,7 +45,7 @@ func contentOf(raw []byte) (content map[string]any, longest conversion.Longest, 
 }
 
 // whole is the object as k8s.io/apimachinery has it.
-func (d *Decoded) whole() *unstructured.Unstructured {
+func (d *decodedObject) whole() *unstructured.Unstructured {
 	if d.value == nil {
 		return &unstructured.Unstructured{Object: d.content}
 	}
@@ -53,18 +53,18 @@ func (d *Decoded) whole() *unstructured.Unstructured {
 }
 
 // GetObjectKind implements [runtime.Object].
-func (d *Decoded) GetObjectKind() schema.ObjectKind { return d.whole() }
+func (d *decodedObject) GetObjectKind() schema.ObjectKind { return d.whole() }
 
 // DeepCopyObject implements [runtime.Object].
-func (d *Decoded) DeepCopyObject() runtime.Object { return d.whole().DeepCopy() }
+func (d *decodedObject) DeepCopyObject() runtime.Object { return d.whole().DeepCopy() }
 
 // MarshalJSON implements [json.Marshaler].
-func (d *Decoded) MarshalJSON() ([]byte, error) { return d.whole().MarshalJSON() } //nolint:wrapcheck // as k8s.io/apimachinery says it
+func (d *decodedObject) MarshalJSON() ([]byte, error) { return d.whole().MarshalJSON() } //nolint:wrapcheck // as k8s.io/apimachinery says it
 
 // Unstructured is an object of a request as k8s.io/apimachinery has it, which must not be changed; nil without one.
 func Unstructured(o runtime.Object) *unstructured.Unstructured {
 	switch o := o.(type) {
-	case *Decoded:
+	case *decodedObject:
 		return o.whole()
 	case *unstructured.Unstructured:
 		return o
@@ -75,7 +75,7 @@ func Unstructured(o runtime.Object) *unstructured.Unstructured {
 // Content is an object as expressions see it; nil without one.
 func Content(o runtime.Object) any {
 	switch o := o.(type) {
-	case *Decoded:
+	case *decodedObject:
 		if o.value != nil {
 			return o.value
 		}
@@ -96,7 +96,7 @@ const (
 	memberBytes = 64
 )
 
-// objectValue is an object in CEL. It is a map of its members to all of CEL, and decodes one when it is first read. Each is decoded once.
+// objectValue is an object in a document. CEL sees a map. A member is decoded when it is first read, and once.
 type objectValue struct {
 	mu    *sync.Mutex // guards the fields below, of all objects in the document
 	raw   []byte      // valid JSON
@@ -226,6 +226,7 @@ func decodedOf(value ref.Val) any {
 	return value.Value()
 }
 
+// whole is decode under the lock.
 func (o *objectValue) whole() map[string]any {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -305,7 +306,7 @@ func (o *objectValue) Value() any { return o.whole() }
 // String implements [fmt.Stringer].
 func (o *objectValue) String() string { return fmt.Sprint(o.standard()) }
 
-// listValue is an array in CEL, of items that are decoded when they are first read.
+// listValue is an array in a document. CEL sees a list, whose objects are decoded as objectValue is.
 type listValue struct {
 	traits.Lister // of the items
 

@@ -67,7 +67,7 @@ type version struct {
 	err     error
 
 	decode      sync.Once
-	decoded     *Decoded
+	decoded     *decodedObject
 	longest     conversion.Longest
 	undecodable error
 }
