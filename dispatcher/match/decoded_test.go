@@ -19,13 +19,16 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/citest"
 )
 
-// randomObject is an object of few members, some of which are objects, or of 40 that are not.
+// randomObject is an object of few members, some of which are objects, or of about mostMembers that are not.
 func randomObject(r *rand.Rand, depth int) map[string]any {
-	object, members := map[string]any{}, r.IntN(4)
+	object := map[string]any{}
 	if r.IntN(20) == 0 {
-		members, depth = 40, 1
+		for n := range mostMembers - 2 + r.IntN(10) {
+			object[fmt.Sprintf("m%d", n)] = randomValue(r, 0)
+		}
+		return object
 	}
-	for range members {
+	for range r.IntN(4) {
 		object[randomName(r)] = randomValue(r, depth-1)
 	}
 	return object
