@@ -106,7 +106,7 @@ func BenchmarkPolicies(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		object := map[string]any{"object": versioned.VersionedObject.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()}
+		object := map[string]any{"object": match.Content(versioned.VersionedObject)}
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, _, err := compiled.Program.ContextEval(b.Context(), object); err != nil {
