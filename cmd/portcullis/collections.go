@@ -7,9 +7,13 @@ import (
 	"runtime/metrics"
 )
 
-// leastGrowth is how many bytes the heap grows at least between two collections of garbage. Go lets it grow by as much as is alive, which is 10 to 20 MiB
-// in most dispatchers (docs/design/0047). Below a limit of memory it grows by half of the bytes that are free, if that is more.
-const leastGrowth = 64 << 20
+const (
+	// leastGrowth is how many bytes the heap grows at least between two collections of garbage. Go lets it grow by as much as is alive, which is 10 to
+	// 20 MiB in most dispatchers (docs/design/0047).
+	leastGrowth = 64 << 20
+	// mostFreeGrowth is how many bytes it grows at most because they are free below a limit of memory: a machine may have very many.
+	mostFreeGrowth = 1 << 30
+)
 
 // spaceCollections has each collection set GOGC for the next one.
 func spaceCollections() {
@@ -46,7 +50,7 @@ func percentOf(alive, limit uint64) int {
 	alive = max(alive, 1<<20)
 	growth := max(leastGrowth, alive)
 	if limit < math.MaxInt64 && limit > alive {
-		growth = max(growth, (limit-alive)/2)
+		growth = max(growth, min((limit-alive)/2, mostFreeGrowth))
 	}
 	return int((10*growth+alive-1)/alive) * 10
 }

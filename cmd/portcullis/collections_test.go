@@ -18,7 +18,7 @@ func TestTheHeapGrowsBetweenCollections(t *testing.T) {
 		{1 << 40, none, 100, 1 << 40},
 		{20 * mib, 920 * mib, 2250, 450 * mib}, {100 * mib, 920 * mib, 410, 410 * mib}, {306 * mib, 920 * mib, 110, 307 * mib},
 		{400 * mib, 920 * mib, 100, 400 * mib}, {920 * mib, 920 * mib, 100, 920 * mib}, {1000 * mib, 920 * mib, 100, 1000 * mib},
-		{10 * mib, 50 * mib, 640, leastGrowth}, {10 * mib, 0, 640, leastGrowth},
+		{10 * mib, 50 * mib, 640, leastGrowth}, {10 * mib, 0, 640, leastGrowth}, {100 * mib, 1 << 40, 1030, mostFreeGrowth},
 	} {
 		if got := percentOf(c.alive, c.limit); got != c.want {
 			t.Errorf("GOGC with %d bytes alive of %d is %d, want %d", c.alive, c.limit, got, c.want)
