@@ -58,9 +58,6 @@ func (d *decodedObject) GetObjectKind() schema.ObjectKind { return d.whole() }
 // DeepCopyObject implements [runtime.Object].
 func (d *decodedObject) DeepCopyObject() runtime.Object { return d.whole().DeepCopy() }
 
-// MarshalJSON implements [json.Marshaler].
-func (d *decodedObject) MarshalJSON() ([]byte, error) { return d.whole().MarshalJSON() } //nolint:wrapcheck // as k8s.io/apimachinery says it
-
 // Unstructured is an object of a request as k8s.io/apimachinery has it, which must not be changed; nil without one.
 func Unstructured(o runtime.Object) *unstructured.Unstructured {
 	switch o := o.(type) {

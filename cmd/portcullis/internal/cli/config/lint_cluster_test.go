@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,10 +40,37 @@ func definition(plural, kind, field string) map[string]any {
 	}
 }
 
+// TestTheDefinitionsOfAClusterAreBounded has an API server that answers a list of many items, an endless one, or no list.
+func TestTheDefinitionsOfAClusterAreBounded(t *testing.T) {
+	for want, answer := range map[string]func(w io.Writer){
+		"more than 5000 definitions": func(w io.Writer) {
+			fmt.Fprintf(w, `{"items":[%s{}]}`, strings.Repeat(`{},`, maxDefinitions))
+		},
+		"more than 67108864 bytes": func(w io.Writer) {
+			for text := strings.Repeat(" ", 1<<20); ; {
+				if _, err := io.WriteString(w, text); err != nil {
+					return
+				}
+			}
+		},
+		"is no list":       func(w io.Writer) { fmt.Fprint(w, `[]`) },
+		"is no definition": func(w io.Writer) { fmt.Fprint(w, `{"items":[7]}`) },
+	} {
+		file := serverOf(t, func(w http.ResponseWriter, _ *http.Request) { answer(w) })
+		clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+file).Fails(t, want)
+	}
+	file := serverOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"items":[%s{}]}`, strings.Repeat(`{},`, maxDefinitions-1))
+	})
+	if r := clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+file); r.Code != 0 {
+		t.Errorf("exit code %d with as many definitions as may be: %s", r.Code, r.Notes)
+	}
+}
+
 // definitionServer is an API server that lists definitions, one in a page. The result is a kubeconfig.
 func definitionServer(t *testing.T, definitions ...map[string]any) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serverOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" || len(definitions) == 0 {
 			w.WriteHeader(http.StatusForbidden)
 			return
@@ -53,7 +81,13 @@ func definitionServer(t *testing.T, definitions ...map[string]any) string {
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": definitions[n : n+1],
 			"metadata": map[string]any{"continue": strings.Repeat("x", (n+1)%len(definitions))},
 		})
-	}))
+	})
+}
+
+// serverOf is an API server. The result is a kubeconfig.
+func serverOf(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: prod-1, contexts: [{name: prod-1, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL)
