@@ -22,6 +22,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Times of a StatusWriter.
@@ -168,6 +169,7 @@ func (w *StatusWriter) write(ctx context.Context, r *resource, statuses *Statuse
 func (s *Status) complete(before Status, generation int64) {
 	conditions := slices.Clone(before.Conditions)
 	for _, c := range s.Conditions {
+		c.Message = identity.Redact(c.Message) // it may quote an error; first, since half a secret is not recognized
 		c.ObservedGeneration, c.Message = generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
 		meta.SetStatusCondition(&conditions, c)
 	}

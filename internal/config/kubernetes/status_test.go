@@ -3,6 +3,8 @@ package kubernetes_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // statuses are the statuses in the mesh of a test.
@@ -159,4 +162,24 @@ func TestAnotherDispatcherWritesWhenTheLeaderIsGone(t *testing.T) {
 		}
 		stopSecond()
 	})
+}
+
+func TestAStatusHoldsNoSecret(t *testing.T) {
+	c := newCluster(t, customRoute)
+	secret := identity.NewCapability().Reveal()
+	var written string
+	c.client.PrependReactor("update", "hookroutes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		update, _ := action.(clienttesting.UpdateAction)
+		written = fmt.Sprint(update.GetObject())
+		return false, nil, nil
+	})
+	for _, before := range []string{"refused: ", strings.Repeat("a", 1024-12)} { // the second one is cut inside of the secret
+		s := &statuses{revision: c.list(t), message: before + secret}
+		if err := newWriter(t, c, s).Write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(written, before) || strings.Contains(written, secret[:8]) {
+			t.Errorf("written: %s", written)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Log messages of a Store, for commands that show them in another form.
@@ -127,7 +128,7 @@ func (l *problemLog) failure() string {
 	clause := ""
 	for i, err := range l.failures {
 		if err != nil {
-			clause += "; source " + l.names[i] + ": " + err.Error()
+			clause += "; source " + l.names[i] + ": " + identity.Redact(err.Error())
 		}
 	}
 	return clause
@@ -149,10 +150,10 @@ func (l *problemLog) concatenated() config.Problems {
 	all := config.Problems{}
 	for i, name := range l.names {
 		if err := l.failures[i]; err != nil {
-			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+err.Error()))
+			all = append(all, ofSource(name, match.SeverityError, "cannot be listed: "+identity.Redact(err.Error())))
 		}
 		if err := l.unseen[i]; err != nil {
-			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+err.Error()))
+			all = append(all, ofSource(name, match.SeverityWarning, "changes are seen by the next listing only: "+identity.Redact(err.Error())))
 		}
 	}
 	return slices.Clip(append(append(all, l.problems...), l.findings...))

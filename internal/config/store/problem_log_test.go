@@ -2,11 +2,14 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 func TestReadersShareTheProblemsUntilOneChanges(t *testing.T) {
@@ -32,5 +35,15 @@ func TestReadersShareTheProblemsUntilOneChanges(t *testing.T) {
 	r.listed(0, nil)
 	if n := len(r.all()); n != 4 || len(first) != 2 {
 		t.Errorf("%d problems after a listing, want 4; the first reader has %d, want 2", n, len(first))
+	}
+}
+
+func TestTheErrorOfASourceHoldsNoSecret(t *testing.T) {
+	secret := identity.NewCapability().Reveal()
+	r := newProblemLog(Options{Sources: []config.Source{&memory{name: "m"}}, Logger: slog.New(slog.DiscardHandler)})
+	r.listed(0, errors.New("quoted "+secret))
+	r.watched(0, errors.New("quoted "+secret))
+	if text := fmt.Sprint(r.all(), r.failure()); strings.Contains(text, secret) || strings.Count(text, "quoted pcap_REDACTED") != 3 {
+		t.Error(text)
 	}
 }

@@ -115,11 +115,10 @@ func (m *followMesh) Remove(ctx context.Context, _ string, keys []config.Key) er
 func reportFollows(all []follow.ClusterStatus) []*configv1.Follow {
 	var reported []*configv1.Follow
 	for _, c := range all[:min(len(all), maxFollows)] {
-		f := &configv1.Follow{Cluster: c.Cluster, Error: c.Error}
+		f := &configv1.Follow{Cluster: c.Cluster, Error: quoted(c.Error, maxFollowMessage)}
 		var others, waiting []*configv1.FollowedObject
 		for _, o := range c.Objects {
-			message := strings.ToValidUTF8(o.Message[:min(len(o.Message), maxFollowMessage)], "")
-			x := &configv1.FollowedObject{Object: o.Object, Waiting: o.State == follow.Waiting, Message: message}
+			x := &configv1.FollowedObject{Object: o.Object, Waiting: o.State == follow.Waiting, Message: quoted(o.Message, maxFollowMessage)}
 			switch {
 			case o.State == follow.Followed:
 				f.Followed++

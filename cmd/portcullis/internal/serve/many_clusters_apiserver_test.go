@@ -38,10 +38,16 @@ type emptyAPIServer struct {
 	version int
 }
 
-func newEmptyAPIServer(t *testing.T) *emptyAPIServer {
+func newEmptyAPIServer(t *testing.T) *emptyAPIServer { return newEmptyAPIServerOf(t, nil) }
+
+// newEmptyAPIServerOf is newEmptyAPIServer with a handler that answers in its place.
+func newEmptyAPIServerOf(t *testing.T, instead http.Handler) *emptyAPIServer {
 	t.Helper()
 	s := &emptyAPIServer{objects: map[string]metav1.Object{}}
-	server := httptest.NewUnstartedServer(s)
+	if instead == nil {
+		instead = s
+	}
+	server := httptest.NewUnstartedServer(instead)
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()

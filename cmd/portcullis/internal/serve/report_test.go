@@ -11,6 +11,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/dispatcher/session"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/follow"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/keeper"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
@@ -97,5 +99,26 @@ func TestAReportNamesConnectedHostsWithinItsBytes(t *testing.T) {
 	}
 	if none := reportConnected(nil); none.GetMore() || none.GetHosts() != nil {
 		t.Errorf("without hosts it tells %v", none)
+	}
+}
+
+// TestAMessageOfAReportHoldsNoSecret, also where its bound cuts a secret.
+func TestAMessageOfAReportHoldsNoSecret(t *testing.T) {
+	c := newCanaries()
+	for _, bound := range []int{maxPendingMessage, maxBehindMessage, maxFollowMessage} {
+		for _, text := range []string{c.error(), strings.Repeat("a", bound-15) + c.capability, "\x1b[31m" + c.error()} {
+			follows := reportFollows([]follow.ClusterStatus{{Cluster: "c", Error: text, Objects: []follow.ObjectStatus{{Object: "V/o", Message: text}}}})
+			behind, _ := reportBehind([]keeper.Behind{{Cluster: "c", Why: text}})
+			wider := reportWider([]keeper.State{{Cluster: "c", Wider: []string{text}}})
+			pending := pendingHooks([]session.Pending{{Hook: &match.Hook{}, Host: "h", Message: text}})
+			for _, said := range []string{
+				follows[0].GetError(), follows[0].GetOthers()[0].GetMessage(), behind[0].GetMessage(), wider[0].GetMessage(), pending[0].GetMessage(),
+			} {
+				c.notIn(t, said)
+				if strings.Contains(said, "pcap_"+c.capability[5:8]) || strings.Contains(said, "\x1b") || len(said) > maxFollowMessage {
+					t.Errorf("%d bytes are said: %.600q", len(said), said)
+				}
+			}
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Bounds on the report of one dispatcher to the others. The rest is counted.
@@ -91,7 +92,7 @@ func whyPending(p *session.Pending) (reason, message string) {
 	case p.Ready:
 		return etcdstore.PendingReady, p.Host + " is ready, and the store is about to be told"
 	case p.Host != "":
-		return etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, hostMessage(p.Message))
+		return etcdstore.PendingNotReady, fmt.Sprintf("%s is not ready: %s", p.Host, quoted(p.Message, maxPendingMessage))
 	case p.Hosts > 0:
 		return etcdstore.PendingUnanswered, "the host has not answered yet"
 	case len(p.Hook.Route.Hosts) == 0:
@@ -101,10 +102,11 @@ func whyPending(p *session.Pending) (reason, message string) {
 	}
 }
 
-// hostMessage is the message of a host, safe to print and within its bound.
-func hostMessage(message string) string {
-	message = printer.Text(message)
-	return strings.ToValidUTF8(message[:min(len(message), maxPendingMessage)], "")
+// quoted is a text of others for a report, such as an error of an API server: without secrets, safe to print, and of at most so many bytes. Every
+// message of a report is quoted.
+func quoted(text string, most int) string {
+	text = printer.Text(identity.Redact(text)) // first: half a secret is not recognized
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // unservedHooks are the hooks without a host for the report, those that refuse requests first.
@@ -200,7 +202,7 @@ func reportBehind(all []keeper.Behind) (reported []*configv1.EntriesBehind, more
 	}
 	for _, b := range all[:min(len(all), maxBehind)] {
 		r := &configv1.EntriesBehind{
-			Cluster: b.Cluster, Message: strings.ToValidUTF8(b.Why[:min(len(b.Why), maxBehindMessage)], ""), Failed: b.Failed, Unread: b.Unread,
+			Cluster: b.Cluster, Message: quoted(b.Why, maxBehindMessage), Failed: b.Failed, Unread: b.Unread,
 		}
 		for _, h := range b.Lacking {
 			r.Lacking = append(r.Lacking, config.KeyOf(h).String())
@@ -218,8 +220,7 @@ func reportWider(known []keeper.State) (reported []*configv1.EntriesWider) {
 	for i := range known {
 		for _, why := range known[i].Wider {
 			if len(reported) < maxBehind {
-				message := strings.ToValidUTF8(why[:min(len(why), maxBehindMessage)], "")
-				reported = append(reported, &configv1.EntriesWider{Cluster: known[i].Cluster, Message: message})
+				reported = append(reported, &configv1.EntriesWider{Cluster: known[i].Cluster, Message: quoted(why, maxBehindMessage)})
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // Results of a check.
@@ -46,15 +47,21 @@ type report struct {
 }
 
 func (r *report) ok(category, description, detail string) {
-	r.lines = append(r.lines, line{category, description, ok, detail, ""})
+	r.add(line{category, description, ok, detail, ""})
 }
 
 func (r *report) warn(category, description, detail, hint string) {
-	r.lines = append(r.lines, line{category, description, warning, detail, hint})
+	r.add(line{category, description, warning, detail, hint})
 }
 
 func (r *report) fail(category, description string, err error, hint string) {
-	r.lines = append(r.lines, line{category, description, failed, err.Error(), hint})
+	r.add(line{category, description, failed, err.Error(), hint})
+}
+
+// add adds a line. Its detail may quote an API server, which quotes URLs.
+func (r *report) add(l line) {
+	l.Detail = identity.Redact(l.Detail)
+	r.lines = append(r.lines, l)
 }
 
 // count is the number of checks with a result.

@@ -3,13 +3,16 @@ package check
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/printer"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
+	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
 // text is a report as people read it.
@@ -113,4 +116,21 @@ func TestAMeshThatDoesNotAnswerIsAnErrorOfItsOwn(t *testing.T) {
 		t.Errorf("a bad URL: %+v", r)
 	}
 	clitest.Execute(t, NewCommand(), nil).Fails(t, "say which mesh")
+}
+
+func TestACheckPrintsNoSecret(t *testing.T) {
+	secret := identity.NewCapability().Reveal()
+	r := &report{}
+	r.ok("c", "one", "quoted "+secret)
+	r.warn("c", "two", "quoted "+secret, "")
+	r.fail("c", "three", errors.New("quoted "+secret), "")
+	for _, format := range []string{"", printer.JSON} {
+		var out bytes.Buffer
+		if err := r.print(&out, format); err != nil {
+			t.Fatal(err)
+		}
+		if text := out.String(); strings.Contains(text, secret) || strings.Count(text, "quoted pcap_REDACTED") != 3 {
+			t.Error(text)
+		}
+	}
 }
