@@ -40,6 +40,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		spaceCollections()
 	}
+	redirectKlog()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := cli.Run(ctx, newRootCommand())

@@ -17,7 +17,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -35,7 +35,8 @@ type clients struct {
 	namespaces  metadata.ResourceInterface
 	apiServices metadata.ResourceInterface
 	definitions apiextensionsclient.CustomResourceDefinitionInterface
-	memory      *memory.Ledger // nil books nothing
+	reviews     authorizationclient.AuthorizationV1Interface // MaxAccessReviews at a time
+	memory      *memory.Ledger                               // nil books nothing
 	cluster     string
 }
 
@@ -56,11 +57,16 @@ func newClients(config *rest.Config, whole answers.Transport) (*clients, error) 
 	if err != nil {
 		return nil, err
 	}
+	reviews, err := authorizationclient.NewForConfigAndClient(config, &http.Client{Transport: bounded(MaxAccessReviews, whole)})
+	if err != nil {
+		return nil, err
+	}
 	return &clients{
 		config: config, client: httpClient, transport: whole, lists: lists, memory: whole.Memory, cluster: whole.Cluster,
 		namespaces:  objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 		apiServices: objects.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}),
 		definitions: extensions.CustomResourceDefinitions(),
+		reviews:     reviews,
 	}, nil
 }
 
@@ -76,7 +82,7 @@ type clusterConn struct {
 	catalog     atomic.Pointer[catalog] // of crds
 	discovery   *discoverer
 	apiServices objectCache[*metav1.PartialObjectMetadata, struct{}] // a change means that discovery has changed
-	permissions func() (authorizer.Authorizer, error)
+	permissions *permissions
 	objects     *selectedObjects
 }
 
@@ -85,9 +91,7 @@ func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration
 	conn := &clusterConn{
 		host: c.config.Host, clients: c, logger: logger,
 		namespaces: namespacesOf(c), discovery: newDiscoverer(builtin, logger), objects: newSelectedObjects(c),
-		permissions: sync.OnceValues(func() (authorizer.Authorizer, error) {
-			return newPermissions(c.config, c.transport)
-		}),
+		permissions: newPermissions(c),
 	}
 	for _, f := range []*freshness{&conn.namespaces.cache.freshness, &conn.discovery.freshness, &conn.crds.freshness, &conn.apiServices.freshness} {
 		f.age = age
@@ -131,6 +135,7 @@ func (c *clusterConn) release() {
 		c.apiServices.release()
 		c.discovery.release()
 		c.objects.release()
+		c.permissions.release()
 	}
 }
 

@@ -76,11 +76,7 @@ func (r *remote) Authorize(ctx context.Context, a authorizer.Attributes) (author
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
 	}
-	permissions, err := c.permissions()
-	if err != nil {
-		return authorizer.DecisionNoOpinion, "", err
-	}
-	return permissions.Authorize(ctx, a)
+	return c.permissions.Authorize(ctx, a)
 }
 
 // known returns the connection without waiting.
