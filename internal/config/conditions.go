@@ -38,7 +38,7 @@ func (d *document) conditions(o *Object) (ok bool) {
 	case o.IsPolicy():
 		return !d.late() && d.compilePolicy(o) && !d.late()
 	}
-	if cost.Conditions == 0 {
+	if cost[Conditions] == 0 {
 		return true
 	}
 	o.Conditions, ok = make([][]*match.Expression, len(written)), true

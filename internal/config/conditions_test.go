@@ -143,17 +143,17 @@ func TestABudgetEndsAtItsLimit(t *testing.T) {
 		problem   string
 		err       string
 	}{
-		"within": {Budget{Limit: Cost{Conditions: 3, Bytes: 100, Combinations: 1000}}, []string{conditional("a", "true", "true"), conditional("b", "false")}, "ab", "", ""},
+		"within": {Budget{Limit: Cost{Conditions: 3, ConditionBytes: 100, Combinations: 1000, Hooks: 9, Documents: 9, ManifestBytes: 9000}}, []string{conditional("a", "true", "true"), conditional("b", "false")}, "ab", "", ""},
 		"too many: none that does not fit is compiled": {
-			Budget{Limit: Cost{Conditions: 3, Bytes: 100, Combinations: 1000}}, []string{conditional("a", "true", "true"), conditional("b", "nonsense", "nonsense"), conditional("c", "true"), goodCluster}, "acprod-1",
+			Budget{Limit: Cost{Conditions: 3, ConditionBytes: 100, Combinations: 1000, Hooks: 9, Documents: 9, ManifestBytes: 9000}}, []string{conditional("a", "true", "true"), conditional("b", "nonsense", "nonsense"), conditional("c", "true"), goodCluster}, "acprod-1",
 			"all documents together have 4 matchConditions, and at most 3: remove some", "5 matchConditions, and at most 3",
 		},
 		"too long": {
-			Budget{Limit: Cost{Conditions: 3, Bytes: 8, Combinations: 1000}}, []string{conditional("a", "true", "false")}, "",
+			Budget{Limit: Cost{Conditions: 3, ConditionBytes: 8, Combinations: 1000, Hooks: 9, Documents: 9, ManifestBytes: 9000}}, []string{conditional("a", "true", "false")}, "",
 			"all documents together have 9 bytes in the expressions of matchConditions, and at most 8: remove some",
 			"9 bytes in the expressions of matchConditions, and at most 8",
 		},
-		"too dear": {Budget{Limit: Cost{Conditions: 3, Bytes: 100, Combinations: 1000}, Time: 1}, []string{conditional("a", "true", "nonsense")}, "", "to compile, 1 of 2, and at most 1ns", "to compile, 1 of 2, and at most 1ns"},
+		"too dear": {Budget{Limit: Cost{Conditions: 3, ConditionBytes: 100, Combinations: 1000, Hooks: 9, Documents: 9, ManifestBytes: 9000}, Time: 1}, []string{conditional("a", "true", "nonsense")}, "", "to compile, 1 of 2, and at most 1ns", "to compile, 1 of 2, and at most 1ns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := tc.budget

@@ -47,76 +47,104 @@ const (
 	MaxTotalParamBytes = 32 << 20
 )
 
-// Cost is the effort to compile objects, to plan entries that bring their requests, and to keep the params of policies.
-type Cost struct {
-	// Conditions is the number of matchConditions.
-	Conditions int
-	// Bytes is the length of their expressions.
-	Bytes int
+// Limits of documents, whatever they say. Each dispatcher keeps the documents, decoded. A hook without rules takes a kilobyte for 100 bytes of text.
+const (
+	// MaxHooks bounds the webhooks of one document; a policy counts as one.
+	MaxHooks = 5_000
+	// MaxTotalHooks bounds the webhooks and policies of all objects in force.
+	MaxTotalHooks = 40_000
+	// MaxTotalDocuments bounds all objects in force.
+	MaxTotalDocuments = 40_000
+	// MaxTotalManifestBytes bounds the manifests of all objects in force, in bytes of JSON.
+	MaxTotalManifestBytes = 64 << 20
+)
+
+// Figure is a part of a [Cost].
+type Figure int
+
+// The figures of a cost.
+const (
+	// Conditions is the number of matchConditions, and of expressions of policies.
+	Conditions Figure = iota
+	// ConditionBytes is the length of their expressions, in bytes.
+	ConditionBytes
 	// Combinations is the number of combinations that rules name.
-	Combinations int
+	Combinations
 	// Params is the number of objects of PolicyParams, each counted for each cluster that its document names.
-	Params int
+	Params
 	// ParamBytes is the memory of these documents, in bytes.
-	ParamBytes int
-}
+	ParamBytes
+	// Hooks is the number of webhooks and policies.
+	Hooks
+	// Documents is the number of objects.
+	Documents
+	// ManifestBytes is the length of their manifests, in bytes of JSON.
+	ManifestBytes
+
+	figures
+)
+
+// Cost is the effort to compile objects, to plan entries that bring their requests, and to keep them and the params of policies.
+type Cost [figures]int
 
 // DocumentLimit is the most that one document may cost.
 func DocumentLimit() Cost {
-	return Cost{MaxConditions, MaxConditionBytes, MaxCombinations, MaxParams, MaxParamBytes}
+	return Cost{
+		Conditions: MaxConditions, ConditionBytes: MaxConditionBytes, Combinations: MaxCombinations, Params: MaxParams, ParamBytes: MaxParamBytes,
+		Hooks: MaxHooks, Documents: 1, ManifestBytes: MaxDocumentBytes,
+	}
 }
 
 // TotalLimit is the most that all objects in force may cost together.
 func TotalLimit() Cost {
-	return Cost{MaxTotalConditions, MaxTotalConditionBytes, MaxTotalCombinations, MaxTotalParams, MaxTotalParamBytes}
+	return Cost{
+		Conditions: MaxTotalConditions, ConditionBytes: MaxTotalConditionBytes, Combinations: MaxTotalCombinations,
+		Params: MaxTotalParams, ParamBytes: MaxTotalParamBytes,
+		Hooks: MaxTotalHooks, Documents: MaxTotalDocuments, ManifestBytes: MaxTotalManifestBytes,
+	}
 }
 
 // Plus is the sum.
 func (c Cost) Plus(more Cost) Cost {
-	return Cost{
-		c.Conditions + more.Conditions, c.Bytes + more.Bytes, c.Combinations + more.Combinations, c.Params + more.Params, c.ParamBytes + more.ParamBytes,
+	for f := range c {
+		c[f] += more[f]
 	}
+	return c
 }
 
 // Minus is the difference.
 func (c Cost) Minus(less Cost) Cost {
-	return Cost{
-		c.Conditions - less.Conditions, c.Bytes - less.Bytes, c.Combinations - less.Combinations, c.Params - less.Params, c.ParamBytes - less.ParamBytes,
+	for f := range c {
+		c[f] -= less[f]
 	}
+	return c
 }
 
 // Raised has the figures of c in which a change from old to new costs more; the others are 0. No limit refuses a change for a figure
 // that it does not raise.
 func (c Cost) Raised(from, to Cost) Cost {
-	figure := func(c, from, to int) int {
-		if to <= from {
-			return 0
+	for f := range c {
+		if to[f] <= from[f] {
+			c[f] = 0
 		}
-		return c
 	}
-	return Cost{
-		figure(c.Conditions, from.Conditions, to.Conditions), figure(c.Bytes, from.Bytes, to.Bytes),
-		figure(c.Combinations, from.Combinations, to.Combinations), figure(c.Params, from.Params, to.Params),
-		figure(c.ParamBytes, from.ParamBytes, to.ParamBytes),
-	}
+	return c
 }
 
 // Over is by which of its figures a cost is more than a limit, for example "3,000 matchConditions, and at most 2,000"; empty
 // when it is not. A figure of 0 is never over.
 func (c Cost) Over(limit Cost) string {
-	switch {
-	case c.Conditions > max(limit.Conditions, 0):
-		return fmt.Sprintf("%s matchConditions, and at most %s", thousands(c.Conditions), thousands(limit.Conditions))
-	case c.Bytes > max(limit.Bytes, 0):
-		return fmt.Sprintf("%s bytes in the expressions of matchConditions, and at most %s", thousands(c.Bytes), thousands(limit.Bytes))
-	case c.Combinations > max(limit.Combinations, 0):
-		return fmt.Sprintf("rules with %s combinations of group, version, resource, operation and scope, and at most %s",
-			thousands(c.Combinations), thousands(limit.Combinations))
-	case c.Params > max(limit.Params, 0):
-		return fmt.Sprintf("%s objects of PolicyParams, counted for each cluster that their document names, and at most %s",
-			thousands(c.Params), thousands(limit.Params))
-	case c.ParamBytes > max(limit.ParamBytes, 0):
-		return fmt.Sprintf("PolicyParams that take %s bytes of memory, and at most %s", thousands(c.ParamBytes), thousands(limit.ParamBytes))
+	texts := [figures]string{
+		Conditions: "%s matchConditions", ConditionBytes: "%s bytes in the expressions of matchConditions",
+		Combinations: "rules with %s combinations of group, version, resource, operation and scope",
+		Params:       "%s objects of PolicyParams, counted for each cluster that their document names",
+		ParamBytes:   "PolicyParams that take %s bytes of memory", Hooks: "%s hooks", Documents: "%s documents",
+		ManifestBytes: "%s bytes in their manifests",
+	}
+	for f, text := range texts {
+		if most := max(limit[f], 0); c[f] > most {
+			return fmt.Sprintf(text+", and at most %s", thousands(c[f]), thousands(most))
+		}
 	}
 	return ""
 }
@@ -131,29 +159,33 @@ func thousands(n int) string {
 
 // Cost is the cost of the object, computed from the lengths of its lists: nothing is expanded.
 func (o *Object) Cost() (c Cost) {
+	if o.Manifest != nil { // else there is no object
+		c[Documents], c[ManifestBytes] = 1, len(o.Manifest)
+	}
 	switch {
 	case o.Short != nil:
-		return shortCost(&o.Short.Spec)
+		return c.Plus(shortCost(&o.Short.Spec))
 	case o.Params != nil:
-		return o.params.cost(o.Params.Spec.Clusters)
+		return c.Plus(o.params.cost(o.Params.Spec.Clusters))
 	}
 	if o.IsPolicy() {
 		for _, x := range o.expressions() {
-			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(x.Text)
+			c[Conditions], c[ConditionBytes] = c[Conditions]+1, c[ConditionBytes]+len(x.Text)
 		}
 	}
 	switch {
 	case o.Binding != nil:
-		c.Combinations = match.Combinations(rulesOf(o.Binding.Spec.MatchResources))
+		c[Combinations] = match.Combinations(rulesOf(o.Binding.Spec.MatchResources))
 	case o.MutatingBinding != nil:
-		c.Combinations = match.Combinations(rulesOf(o.MutatingBinding.Spec.MatchResources))
+		c[Combinations] = match.Combinations(rulesOf(o.MutatingBinding.Spec.MatchResources))
 	}
 	for _, w := range o.Webhooks() {
-		c.Conditions += len(w.MatchConditions)
+		c[Hooks]++
+		c[Conditions] += len(w.MatchConditions)
 		for i := range w.MatchConditions {
-			c.Bytes += len(w.MatchConditions[i].Expression)
+			c[ConditionBytes] += len(w.MatchConditions[i].Expression)
 		}
-		c.Combinations += match.Combinations(w.Rules)
+		c[Combinations] += match.Combinations(w.Rules)
 	}
 	return c
 }
@@ -235,7 +267,7 @@ func (b *Budget) Err() error {
 		return errors.New(over)
 	case b.late():
 		return fmt.Errorf("matchConditions that take %s to compile, %s of %s, and at most %s",
-			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.asked.Conditions), b.Time)
+			b.took.Round(time.Millisecond), thousands(b.compiled), thousands(b.asked[Conditions]), b.Time)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 	variants := 1 + len(s.Differing())
 	add := func(expression string) {
 		if expression != "" {
-			c.Conditions, c.Bytes = c.Conditions+1, c.Bytes+len(expression)
+			c[Conditions], c[ConditionBytes] = c[Conditions]+1, c[ConditionBytes]+len(expression)
 		}
 	}
 	for i := range s.Variables {
@@ -41,12 +41,13 @@ func shortCost(s *kinds.PolicySpec) (c Cost) {
 		add(s.Mutations[i].Value)
 		add(s.Mutations[i].When)
 	}
-	c.Conditions += variants      // their parameters
+	c[Hooks] = variants
+	c[Conditions] += variants     // their parameters
 	names := 3 * len(s.Resources) // of Pods there are three
 	if s.PodControllers {
 		names += len(kinds.PodControllers())
 	}
-	c.Combinations = variants * len(s.EffectiveOperations()) * names
+	c[Combinations] = variants * len(s.EffectiveOperations()) * names
 	return c
 }
 

@@ -115,9 +115,11 @@ func (s *Service) decode(r *configv1.ApplyRequest) ([]config.Object, config.Prob
 	}
 	var objects []config.Object
 	var problems config.Problems
-	places, budget := map[config.Key]int{}, &config.Budget{Limit: config.DocumentLimit(), Time: MaxApplyCompileTime}
-	total := config.TotalLimit() // each manifest has its own limit
-	budget.Limit.Combinations, budget.Limit.Params, budget.Limit.ParamBytes = total.Combinations, total.Params, total.ParamBytes
+	limit := config.TotalLimit() // each manifest has its own limit
+	for _, f := range []config.Figure{config.Conditions, config.ConditionBytes} {
+		limit[f] = config.DocumentLimit()[f]
+	}
+	places, budget := map[config.Key]int{}, &config.Budget{Limit: limit, Time: MaxApplyCompileTime}
 	for i, m := range r.GetManifests() {
 		found, wrong := s.o.Decoder.DecodeWithin(budget, manifestName(i), m.GetRaw())
 		problems = append(problems, wrong...)

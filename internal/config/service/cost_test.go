@@ -108,3 +108,12 @@ func TestACopyIsChargedToItsCluster(t *testing.T) {
 	f.refused(codes.PermissionDenied, `only the mesh and operators write ValidatingWebhookConfiguration/team-x with the annotation portcullis.dev/followed`,
 		"author", strings.Replace(costly("team-x", 1), `"metadata":{`, `"metadata":{"annotations":{"portcullis.dev/followed":"west/x"},`, 1))
 }
+
+// TestADocumentHasSoManyHooks has hooks that match nothing: each dispatcher keeps them all the same.
+func TestADocumentHasSoManyHooks(t *testing.T) {
+	f := newFixture(t)
+	f.applied("root", rolesOfPeople)
+	hooks := strings.Repeat(`,{"name":"h.t.example","clientConfig":{},"sideEffects":"None","admissionReviewVersions":["v1"]}`, config.MaxHooks+1)[1:]
+	f.refused(codes.InvalidArgument, "the document has 5,001 hooks, and at most 5,000", "author",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"team-a"},"webhooks":[`+hooks+`]}`)
+}

@@ -120,7 +120,7 @@ func (m *mesh) inForce(t *testing.T, revision int64) {
 func TestTheLargestApplyHoldsNoReview(t *testing.T) {
 	limit := config.DocumentLimit()
 	part, rounds := citest.Rounds(100, 100, 1), citest.Rounds(1, 1, 5)
-	s := sizes{service.MaxManifests / part, service.MaxApplyBytes / part, limit.Conditions / part, limit.Bytes / part}
+	s := sizes{service.MaxManifests / part, service.MaxApplyBytes / part, limit[config.Conditions] / part, limit[config.ConditionBytes] / part}
 	m := newMeshOf(t, 2, func(s config.Source) config.Source { return s }, 0)
 	m.refuse(t, true)
 	m.effective(t, true)

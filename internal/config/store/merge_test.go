@@ -230,7 +230,7 @@ func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
 	costs := func(objects map[config.Key]config.Object) map[string]int {
 		all := map[string]int{}
 		for key, o := range objects {
-			all[key.Name] = o.Cost().Conditions
+			all[key.Name] = o.Cost()[config.Conditions]
 		}
 		return all
 	}
@@ -247,7 +247,7 @@ func TestWhatIsTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T) {
 		"one that is gone makes room":    {map[string]int{"a": 9}, map[string]int{"b": 9}, map[string]int{"b": 9}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problems := bounded(objects(tc.before), objects(tc.after), config.Cost{Conditions: 10, Bytes: 1000, Combinations: 1000})
+			got, problems := bounded(objects(tc.before), objects(tc.after), config.Cost{config.Conditions: 10, config.ConditionBytes: 1000, config.Combinations: 1000, config.Hooks: 9, config.Documents: 9, config.ManifestBytes: 9000})
 			if diff := cmp.Diff(tc.want, costs(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -277,7 +277,7 @@ func TestARuleThatNamesTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T)
 		return objects
 	}
 	a, wide, b := naming("a", 5), naming("a", 6), naming("b", 5)
-	limit := config.Cost{Conditions: 10, Bytes: 10, Combinations: 10}
+	limit := config.Cost{config.Conditions: 10, config.ConditionBytes: 10, config.Combinations: 10, config.Hooks: 9, config.Documents: 9, config.ManifestBytes: 9000}
 	if got, problems := bounded(nil, all(a, b), limit); len(got) != 2 || len(problems) > 0 {
 		t.Errorf("at the limit: %d objects, %q", len(got), lines(problems))
 	}
@@ -287,8 +287,8 @@ func TestARuleThatNamesTooMuchForAllTogetherKeepsItsVersionInForce(t *testing.T)
 		t.Errorf("past the limit: %d objects, %q", len(got), lines(problems))
 	}
 	// A document that has conditions beside them is refused for the figure alone that it raises.
-	more := config.Cost{Combinations: 11}
-	if over := more.Raised(config.Cost{Combinations: 11}, config.Cost{Conditions: 1, Combinations: 11}).Over(limit); over != "" {
+	more := config.Cost{config.Combinations: 11}
+	if over := more.Raised(config.Cost{config.Combinations: 11}, config.Cost{config.Conditions: 1, config.Combinations: 11}).Over(limit); over != "" {
 		t.Error(over)
 	}
 }

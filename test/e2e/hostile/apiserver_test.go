@@ -17,7 +17,7 @@ func apiServer() role {
 	return role{
 		name: "an API server",
 		inputs: []string{
-			"an answer of an API server: lists, watches, discovery, OpenAPI, definitions", "an error of an API server", "a followed webhook configuration",
+			"an answer of an API server: lists, watches, discovery, definitions, permissions", "an error of an API server", "a followed webhook configuration",
 			"objects that policies read in a cluster: params, and namespaces of requests", "a Pod that names a service account of a host",
 		},
 		documents: func(a *attack) []string {
