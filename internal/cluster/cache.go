@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,16 +18,16 @@ import (
 )
 
 // objectCache holds one value for each object of a resource of a cluster, whose memory is booked to the cluster. A cache.Reflector is the only
-// writer; readers take no lock, which readers of a cache.Store do.
+// writer; readers take no lock, which readers of a cache.Store do. An event costs the same however many objects there are.
 type objectCache[O metav1.Object, T any] struct {
 	// read returns the value of an object, and the memory that it takes, in bytes.
 	read func(O) (value T, bytes int64)
 	// reservation opens an empty reservation of the cluster's memory; nil books nothing.
 	reservation func() (*memory.Reservation, error)
-	// changed is called with the items before they are published; it may be nil.
-	changed func(items map[string]T)
+	// changed is called for each item that comes, changes or goes, before the cache is marked fresh. The zero T stands for no item. It may be nil.
+	changed func(before, after T)
 
-	items     atomic.Pointer[map[string]T] // by name; nil before the first list; never changed
+	items     atomic.Pointer[sync.Map] // of T, by name; nil before the first list
 	freshness freshness
 
 	// Of the writer.
@@ -78,33 +78,41 @@ func (c *objectCache[O, T]) lookup(name string) (item T, ok bool) {
 	if !c.freshness.fresh() {
 		return item, false
 	}
-	item, ok = (*c.items.Load())[name]
-	return item, ok
+	return itemOf[T](c.items.Load().Load(name))
 }
 
-// seedFrom takes over the items and freshness of another cache of the same resource.
+// itemOf is an item of a map; false for none.
+func itemOf[T any](value any, found bool) (item T, ok bool) {
+	item, ok = value.(T)
+	return item, ok && found
+}
+
+// seedFrom takes over the items and freshness of another cache of the same resource, whose reflector has ended.
 func (c *objectCache[O, T]) seedFrom(other *objectCache[O, T]) {
 	if items := other.items.Load(); items != nil {
-		c.publish(*items)
+		for name := range other.bytes {
+			item, _ := itemOf[T](items.Load(name))
+			c.tell(*new(T), item)
+		}
+		c.items.Store(items)
 		c.freshness.seedFrom(&other.freshness)
 		c.bytes, c.booked, other.booked = other.bytes, other.booked, nil
 	}
 }
 
-func (c *objectCache[O, T]) publish(items map[string]T) {
+func (c *objectCache[O, T]) tell(before, after T) {
 	if c.changed != nil {
-		c.changed(items)
+		c.changed(before, after)
 	}
-	c.items.Store(&items)
 }
 
-// copied is a copy of the items, for a change.
-func (c *objectCache[O, T]) copied() map[string]T {
-	if before := c.items.Load(); before != nil {
-		return maps.Clone(*before)
+// current are the items, for a change.
+func (c *objectCache[O, T]) current() *sync.Map {
+	if c.items.Load() == nil {
+		c.items.Store(&sync.Map{})
+		c.bytes = map[string]int64{}
 	}
-	c.bytes = map[string]int64{}
-	return map[string]T{}
+	return c.items.Load()
 }
 
 // book books an item and replaces the booking of the last item with its name. It fails without memory, or beside MaxItems others.
@@ -133,10 +141,11 @@ func (c *objectCache[O, T]) bookAll(sum int64) (err error) {
 	return c.booked.Extend(more)
 }
 
-func (c *objectCache[O, T]) forget(items map[string]T, name string) {
+func (c *objectCache[O, T]) forget(name string) {
+	before, _ := itemOf[T](c.current().LoadAndDelete(name))
 	c.booked.Shrink(c.bytes[name])
 	delete(c.bytes, name)
-	delete(items, name)
+	c.tell(before, *new(T))
 }
 
 func unexpectedObject(obj any) error { return fmt.Errorf("the watch told of a %T", obj) }
@@ -148,13 +157,13 @@ func (c *objectCache[O, T]) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	items := c.copied()
-	if err = c.book(&e, len(items)); err != nil {
-		c.forget(items, e.name) // an old value would be a wrong one
+	items := c.current()
+	if err = c.book(&e, len(c.bytes)); err != nil {
+		c.forget(e.name) // an old value would be a wrong one
 	} else {
-		items[e.name] = e.value
+		before, _ := itemOf[T](items.Swap(e.name, e.value))
+		c.tell(before, e.value)
 	}
-	c.publish(items)
 	c.freshness.markFresh(time.Now())
 	return err
 }
@@ -164,31 +173,47 @@ func (c *objectCache[O, T]) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	items := c.copied()
-	c.forget(items, e.name)
-	c.publish(items)
+	c.forget(e.name)
 	c.freshness.markFresh(time.Now())
 	return nil
 }
 
 func (c *objectCache[O, T]) Replace(objs []any, _ string) error {
-	items, bytes, sum := make(map[string]T, len(objs)), make(map[string]int64, len(objs)), int64(0)
+	items, bytes, sum := &sync.Map{}, make(map[string]int64, len(objs)), int64(0)
 	for _, obj := range objs {
 		e, err := c.entry(obj)
 		if err != nil {
 			return err
 		}
 		sum += e.bytes - bytes[e.name]
-		items[e.name], bytes[e.name] = e.value, e.bytes
+		items.Store(e.name, e.value)
+		bytes[e.name] = e.bytes
 	}
 	if err := c.bookAll(sum); err != nil {
 		c.freshness.markFailed(err)
 		return err
 	}
-	c.bytes = bytes
-	c.publish(items)
+	c.replace(items, bytes)
 	c.freshness.markFresh(time.Now())
 	return nil
+}
+
+// replace takes the items of a list, and tells of those that come, change and go.
+func (c *objectCache[O, T]) replace(items *sync.Map, bytes map[string]int64) {
+	last := c.current()
+	c.items.Store(items)
+	for name := range bytes {
+		before, _ := itemOf[T](last.Load(name))
+		after, _ := itemOf[T](items.Load(name))
+		c.tell(before, after)
+	}
+	for name := range c.bytes {
+		if _, stays := bytes[name]; !stays {
+			before, _ := itemOf[T](last.Load(name))
+			c.tell(before, *new(T))
+		}
+	}
+	c.bytes = bytes
 }
 
 func (c *objectCache[O, T]) Bookmark(string) error {

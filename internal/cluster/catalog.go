@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,22 +68,32 @@ func (e *notServedError) Error() string {
 	return fmt.Sprintf("%s of %s is not among the resources that the cluster is known to serve", resource, e.resource.GroupVersion())
 }
 
-// catalog holds the custom resources of a cluster. It is immutable.
+// catalog holds the custom resources of a cluster. Its methods may be called concurrently; one goroutine at a time calls replace.
 type catalog struct {
-	resources map[schema.GroupResource]*definition
-	kinds     map[schema.GroupKind]*definition
+	resources sync.Map // of *definition, by schema.GroupResource
+	kinds     sync.Map // of *definition, by schema.GroupKind
 }
 
-// newCatalog indexes definitions; nil ones are not served. At most one served definition has a kind.
-func newCatalog(definitions map[string]*definition) *catalog {
-	c := &catalog{
-		resources: make(map[schema.GroupResource]*definition, len(definitions)),
-		kinds:     make(map[schema.GroupKind]*definition, len(definitions)),
+// replace has a definition take the place of another one. A nil one is not served. At most one served definition has a kind.
+func (c *catalog) replace(before, after *definition) {
+	if after != nil {
+		c.resources.Store(after.resource, after)
+		c.kinds.Store(after.kind, after)
 	}
-	for _, d := range definitions {
-		if d != nil {
-			c.resources[d.resource], c.kinds[d.kind] = d, d
-		}
+	if before != nil { // a name that another definition has taken over stays
+		c.resources.CompareAndDelete(before.resource, before)
+		c.kinds.CompareAndDelete(before.kind, before)
 	}
-	return c
+}
+
+// ofResource returns the definition of a resource; nil for none.
+func (c *catalog) ofResource(resource schema.GroupResource) *definition {
+	d, _ := itemOf[*definition](c.resources.Load(resource))
+	return d
+}
+
+// ofKind returns the definition of a kind; nil for none.
+func (c *catalog) ofKind(kind schema.GroupKind) *definition {
+	d, _ := itemOf[*definition](c.kinds.Load(kind))
+	return d
 }

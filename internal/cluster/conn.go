@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -79,7 +78,7 @@ type clusterConn struct {
 	logger      *slog.Logger
 	namespaces  *watchedNamespaces
 	crds        objectCache[*apiextensionsv1.CustomResourceDefinition, *definition]
-	catalog     atomic.Pointer[catalog] // of crds
+	catalog     catalog // of crds
 	discovery   *discoverer
 	apiServices objectCache[*metav1.PartialObjectMetadata, struct{}] // a change means that discovery has changed
 	permissions *permissions
@@ -102,9 +101,9 @@ func newConn(c *clients, builtin Builtin, logger *slog.Logger, age time.Duration
 		*reservation = c.reserve
 	}
 	conn.crds.read = readDefinition
-	conn.crds.changed = func(items map[string]*definition) { conn.catalog.Store(newCatalog(items)) }
+	conn.crds.changed = conn.catalog.replace
 	conn.apiServices.read = func(*metav1.PartialObjectMetadata) (struct{}, int64) { return struct{}{}, 0 }
-	conn.apiServices.changed = func(map[string]struct{}) { conn.discovery.poke() }
+	conn.apiServices.changed = func(struct{}, struct{}) { conn.discovery.poke() }
 	return conn
 }
 
@@ -202,7 +201,7 @@ func (c *clusterConn) definitions() (*catalog, error) {
 	if err := c.check(PartCustomResources); err != nil {
 		return nil, err
 	}
-	return c.catalog.Load(), nil
+	return &c.catalog, nil
 }
 
 // custom returns the definition of a custom resource; nil for a built-in one, also while custom resources are unknown.
@@ -214,7 +213,7 @@ func (c *clusterConn) custom(resource schema.GroupVersionResource) (*definition,
 	if err != nil {
 		return nil, err
 	}
-	return custom.resources[resource.GroupResource()], nil
+	return custom.ofResource(resource.GroupResource()), nil
 }
 
 // equivalents returns the ways to reach a resource. Custom resources do not depend on discovery. For a resource that the

@@ -107,7 +107,7 @@ func (r *remote) definition(kind schema.GroupKind) (*definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return definitions.kinds[kind], nil
+	return definitions.ofKind(kind), nil
 }
 
 // source is where the parts come from.

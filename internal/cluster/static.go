@@ -47,7 +47,7 @@ type staticResources struct {
 	listed  bool        // whether the document lists group versions
 	served  Equivalents // in the listed group versions; without a list, in all that any Kubernetes version has served
 	known   Equivalents // in all that any Kubernetes version has served
-	defined *catalog
+	defined catalog
 }
 
 func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivalents) *staticResources {
@@ -60,19 +60,16 @@ func newStaticResources(spec *kinds.ClusterSpec, builtin Builtin, known Equivale
 		}
 		s.served = builtin.Served(versions)
 	}
-	definitions := make(map[string]*definition, len(spec.CustomResourceDefinitions))
 	for i := range spec.CustomResourceDefinitions {
-		crd := &spec.CustomResourceDefinitions[i]
-		definitions[crd.Name] = define(crd)
+		s.defined.replace(nil, define(&spec.CustomResourceDefinitions[i]))
 	}
-	s.defined = newCatalog(definitions)
 	return s
 }
 
 // equivalents implements resources. A review of a built-in resource in a version that the document does not list is an error,
 // since the list is incomplete.
 func (s *staticResources) equivalents(resource schema.GroupVersionResource, subresource string) ([]conversion.ResourceKind, error) {
-	if d := s.defined.resources[resource.GroupResource()]; d != nil {
+	if d := s.defined.ofResource(resource.GroupResource()); d != nil {
 		ways, err := d.equivalents(resource, subresource)
 		return ways, incomplete(err, "spec.customResourceDefinitions")
 	}
@@ -94,7 +91,7 @@ func incomplete(err error, path string) error {
 
 // definition implements resources.
 func (s *staticResources) definition(kind schema.GroupKind) (*definition, error) {
-	return s.defined.kinds[kind], nil
+	return s.defined.ofKind(kind), nil
 }
 
 // partsOf returns the parts that a document lists.

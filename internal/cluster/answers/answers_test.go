@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -193,6 +194,34 @@ func TestLongAnswersAreReadInTurns(t *testing.T) {
 			t.Errorf("a long answer: %d bytes, %v", len(long), err)
 		}
 	})
+}
+
+// TestTheWorkOnAWatchCountsAsWorkOfItsCluster has a reader decode and keep events between its reads, for longer than it takes to scan them.
+func TestTheWorkOnAWatchCountsAsWorkOfItsCluster(t *testing.T) {
+	const pieces, work = 400, 10 * time.Millisecond
+	for query, most := range map[string]time.Duration{"?watch=true": 5 * pieces * work, "": pieces * work} {
+		synctest.Test(t, func(t *testing.T) {
+			body := strings.Repeat(`{"type":"MODIFIED","object":{}}`, pieces*4096/30)[:pieces*4096]
+			over := Transport{
+				RoundTripper: &answering{header: typed(mediaType), body: body}, Cluster: "c", Work: turns.NewQueue(), ItemByItem: true,
+			}
+			response, err := over.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/"+query, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			begun := time.Now()
+			for piece := make([]byte, 4096); len(body) > 0; body = body[min(len(body), len(piece)):] {
+				if _, err := response.Body.Read(piece); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(work)
+			}
+			if took := time.Since(begun); took > most || took < most*3/5 {
+				t.Errorf("%q: %v of work took %v, want at most %v", query, pieces*work, took, most)
+			}
+		})
+	}
 }
 
 func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {

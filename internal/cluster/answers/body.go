@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 )
@@ -30,6 +31,9 @@ func (t Transport) bound(request *http.Request, answer *http.Response) error {
 	case request.URL.Query().Has("watch"):
 		b.most, b.mostUnit, b.mostParts, b.watch = MaxListBytes, MaxItemBytes, MaxItemParts, true
 		b.level = 2
+		if t.Work != nil {
+			b.spend = func(work time.Duration) { t.Work.Spend(t.Cluster, work) } // the next turn waits for the rest
+		}
 	case isOfOneObject(request):
 		b.most, b.mostUnit = MaxObjectBytes, MaxObjectBytes
 	case t.ItemByItem:
@@ -61,12 +65,15 @@ type boundedBody struct {
 	mostParts      int   // of a unit
 	watch, list    bool
 	turn           func() (done func(), err error) // for bytes past readAtOnce; nil needs none
+	spend          func(work time.Duration)        // counts work between two reads of a watch, which has no end; nil counts none
 
 	mu          sync.Mutex // for the reservation, which is used until closed is set
 	reservation *memory.Reservation
 	release     func()
 	booked      int64
 	closed      bool
+
+	returned time.Time // when Read returned last
 
 	read    int64 // so far, in bytes
 	unit    int64 // bytes of this unit
@@ -85,6 +92,12 @@ type boundedBody struct {
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
+	}
+	if b.spend != nil {
+		if !b.returned.IsZero() {
+			b.spend(time.Since(b.returned))
+		}
+		defer func() { b.returned = time.Now() }()
 	}
 	if b.err = b.book(int64(len(p))); b.err != nil {
 		return 0, b.err

@@ -6,6 +6,14 @@ package reconcile
 import (
 	"context"
 	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A cluster chooses how often it wakes a loop. The first wakeBurst calls for that begin at once, and then one in each wakeInterval.
+const (
+	wakeBurst    = 2
+	wakeInterval = time.Second
 )
 
 // Loop repeats one piece of work. Configuration and Wake may be nil.
@@ -14,18 +22,21 @@ type Loop struct {
 	Lease *Candidate
 	// Configuration returns a comparable name for the configuration in force, and a channel that is closed when there may be another one.
 	Configuration func() (name any, next <-chan struct{})
-	// Wake has a token when there is a reason to reconcile.
+	// Wake has a token when there is a reason to reconcile. Tokens that follow each other fast share one call.
 	Wake <-chan struct{}
 	// Reconcile does the work once, and returns the time until it is called again at the latest.
 	Reconcile func(ctx context.Context) (time.Duration, error)
 	// Failed logs an error of Reconcile. It is called once until the error is another one.
 	Failed func(error)
+
+	wakes *rate.Limiter
 }
 
 // Run reconciles until ctx ends: at once, then when the configuration is another one, when the Lease was gained or lost, when Wake has a
 // token, and when the time of the last call is over.
 func (l *Loop) Run(ctx context.Context) {
 	defer l.Lease.End()
+	l.wakes = rate.NewLimiter(rate.Every(wakeInterval), wakeBurst)
 	if l.Configuration == nil {
 		l.Configuration = func() (any, <-chan struct{}) { return nil, nil }
 	}
@@ -49,12 +60,15 @@ func (l *Loop) Run(ctx context.Context) {
 func (l *Loop) await(ctx context.Context, name any, next <-chan struct{}, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	wake, rested := l.Wake, (<-chan time.Time)(nil)
 	for now := name; now == name; now, next = l.Configuration() {
 		select {
 		case <-next:
 		case <-l.Lease.Changed():
 			return
-		case <-l.Wake:
+		case <-wake:
+			wake, rested = nil, time.After(l.wakes.Reserve().Delay())
+		case <-rested:
 			return
 		case <-timer.C:
 			return

@@ -38,8 +38,8 @@ func TestALoopReconcilesAtOnceAndForEachReason(t *testing.T) {
 			{"a token", func() { wake <- struct{}{} }, 4},
 			{"a gained Lease", func() { lease.set(true) }, 5},
 			{"a failure", func() { failure = errors.New("no"); wake <- struct{}{} }, 6},
-			{"the same failure", func() { wake <- struct{}{} }, 7},
-			{"another failure", func() { failure = errors.New("not now"); wake <- struct{}{} }, 8},
+			{"the same failure", func() { wake <- struct{}{}; <-time.After(wakeInterval) }, 7},
+			{"another failure", func() { failure = errors.New("not now"); wake <- struct{}{}; <-time.After(wakeInterval) }, 8},
 		} {
 			step.reason()
 			synctest.Wait()
@@ -52,5 +52,39 @@ func TestALoopReconcilesAtOnceAndForEachReason(t *testing.T) {
 		if n := failures.Load(); n != 2 {
 			t.Errorf("logged %d failures, want 2", n)
 		}
+	})
+}
+
+// TestALoopIsWokenAtOnceAndThenOnceInASecond: a cluster sends changes without an end.
+func TestALoopIsWokenAtOnceAndThenOnceInASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{}, 1)
+		var calls atomic.Int64
+		l := &Loop{
+			Lease: NewCandidate("a", FollowLease(), slog.New(slog.DiscardHandler)), Wake: wake,
+			Reconcile: func(context.Context) (time.Duration, error) { calls.Add(1); return time.Hour, nil },
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); l.Run(ctx) }()
+		synctest.Wait()
+		for second := range int64(10) {
+			for range 1000 {
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
+				<-time.After(time.Millisecond)
+				synctest.Wait()
+				if n := calls.Load(); second == 0 && n < wakeBurst {
+					t.Fatalf("%d calls after the first event", n)
+				}
+			}
+			if n, most := calls.Load(), 1+wakeBurst+second+1; n > most || n < most-2 {
+				t.Errorf("%d calls after %d s, want at most %d", n, second+1, most)
+			}
+		}
+		stop()
+		<-ended
 	})
 }

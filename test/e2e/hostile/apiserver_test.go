@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/portcullis-mesh/portcullis/internal/cluster/tunnel"
 	"github.com/portcullis-mesh/portcullis/test/e2e/mesh"
@@ -64,10 +66,17 @@ metadata: {name: ` + tenantName + `-reading}
 spec: {configuration: ValidatingAdmissionPolicy/` + tenantName + `, clusters: [` + tenantName + `]}
 `
 
-// apiServer is honest now and then, so that the mesh goes on to watch.
+// apiServer is honest at first, and now and then, so that the mesh goes on to watch. Watches of namespaces have small events without an end, beside many
+// objects.
 func (a *attack) apiServer() http.Handler {
 	list := func(items string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") != "" && path.Base(r.URL.Path) == "namespaces" {
+				w.Header().Set("Content-Type", "application/json")
+				endless(w, strings.Repeat(`{"type":"MODIFIED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+
+					`"metadata":{"name":"n","resourceVersion":"2"}}}`+"\n", 1000))
+				return
+			}
 			if r.URL.Query().Get("watch") != "" {
 				event := `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n","resourceVersion":"2","annotations":{"a":"`
 				endless(w, event+strings.Repeat("w", 9<<20)+`"}}}}`+"\n")
@@ -81,8 +90,18 @@ func (a *attack) apiServer() http.Handler {
 	for n := range 90_000 {
 		fmt.Fprintf(&large, item, n)
 	}
-	honest := []http.HandlerFunc{list(""), list(strings.TrimSuffix(large.String(), ",")), list("")}
-	return a.inTurn(append(honest, answers()...))
+	many := list(strings.TrimSuffix(large.String(), ","))
+	others := a.inTurn(append([]http.HandlerFunc{list(""), many, list("")}, answers()...))
+	var known sync.Map // true, by the question
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, again := known.LoadOrStore(r.URL.Path+r.URL.Query().Get("watch"), true); !again && path.Base(r.URL.Path) == "namespaces" {
+			a.count("answered")
+			w.Header().Set("Content-Type", "application/json")
+			many(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
 }
 
 // bridge is a bridge of the tenant, with its API server behind it.
