@@ -158,6 +158,11 @@ func (p *permissions) release() {
 	p.reservation = func() (*memory.Reservation, error) { return nil, errNotConnected }
 }
 
+// roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // bounded allows most requests at a time. Waiting ends with the context of a request.
 func bounded(most int, transport http.RoundTripper) http.RoundTripper {
 	slots := make(chan struct{}, most)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,13 +11,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/discovery"
 )
 
 const (
@@ -176,9 +175,6 @@ func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport
 	return true
 }
 
-// wayBytes is the memory of a way to a resource.
-const wayBytes = 512
-
 // discover asks once. The result is booked until it is replaced.
 func (d *discoverer) discover(ctx context.Context, config *rest.Config, transport http.RoundTripper) (*served, *memory.Reservation, error) {
 	var booked *memory.Reservation
@@ -188,58 +184,13 @@ func (d *discoverer) discover(ctx context.Context, config *rest.Config, transpor
 			return nil, nil, fmt.Errorf("discovery: %w", err)
 		}
 	}
-	lists, failed, err := discover(answers.Booked(ctx, booked), config, transport)
+	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
+	defer cancel()
+	found, err := discovery.Ask(answers.Booked(ctx, booked), config, transport)
 	if err != nil {
 		booked.Release()
 		return nil, nil, err
 	}
-	next := newServed(lists, failed, d.builtin)
-	kept := int64(0)
-	for _, list := range lists {
-		kept += wayBytes * int64(len(list.APIResources))
-	}
-	booked.Shrink(booked.Bytes() - kept)
-	return next, booked, nil
-}
-
-// roundTripper is a function as an http.RoundTripper.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// discover returns all that a cluster serves, in the order of its groups and their versions. client-go takes no context here,
-// and loses that order when it gets all lists in one answer.
-func discover(ctx context.Context, config *rest.Config, transport http.RoundTripper) ([]*metav1.APIResourceList, map[schema.GroupVersion]error, error) {
-	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
-	defer cancel()
-	bound := roundTripper(func(r *http.Request) (*http.Response, error) { return transport.RoundTrip(r.WithContext(ctx)) })
-	client, err := discovery.NewDiscoveryClientForConfigAndClient(config, &http.Client{Transport: bound})
-	if err != nil {
-		return nil, nil, fmt.Errorf("discovery: %w", err)
-	}
-	groups, lists, err := client.ServerGroupsAndResources()
-	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
-	switch {
-	case err != nil && !partial:
-		return nil, nil, fmt.Errorf("discovery: %w", err)
-	case len(lists) == 0:
-		return nil, nil, errors.New("discovery: the answer names no resource: is there an API server behind the address?")
-	}
-	return inOrder(groups, lists), failed, nil
-}
-
-func inOrder(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*metav1.APIResourceList {
-	byVersion := make(map[string]*metav1.APIResourceList, len(lists))
-	for _, list := range lists {
-		byVersion[list.GroupVersion] = list
-	}
-	sorted := make([]*metav1.APIResourceList, 0, len(lists))
-	for _, group := range groups {
-		for _, version := range group.Versions {
-			if list := byVersion[version.GroupVersion]; list != nil {
-				sorted = append(sorted, list)
-			}
-		}
-	}
-	return sorted
+	booked.Shrink(booked.Bytes() - found.Bytes())
+	return newServed(found.Lists, found.Failed, d.builtin), booked, nil
 }

@@ -1,44 +1,31 @@
 package registrar
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/discovery"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
 )
 
 // Families are the resources that a cluster serves, each with all the ways to reach it, by its discovery. If a part of the cluster
 // does not answer, such as an aggregated API server, both results are there: the families of the others, and the error.
 func Families(ctx context.Context, config *rest.Config, client *http.Client) (registration.Families, error) {
-	bound := *client // discovery takes no context
-	next := client.Transport
-	bound.Transport = roundTripper(func(r *http.Request) (*http.Response, error) { return next.RoundTrip(r.WithContext(ctx)) })
-	asked, err := discovery.NewDiscoveryClientForConfigAndClient(config, &bound)
+	served, err := discovery.Ask(ctx, config, cmp.Or(client.Transport, http.DefaultTransport))
 	if err != nil {
-		return nil, fmt.Errorf("discovery: %w", err)
+		return nil, err
 	}
-	_, lists, err := asked.ServerGroupsAndResources()
-	if len(lists) == 0 {
-		return nil, errors.Join(errors.New("its discovery names no resource"), err)
-	}
-	return discoveredFamilies(lists), err
+	return discoveredFamilies(served.Lists), served.Err()
 }
-
-// roundTripper is a function as an http.RoundTripper.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // discoveredFamilies are the resources in lists. A resource that is not built in is the same in all versions of its group.
 func discoveredFamilies(lists []*metav1.APIResourceList) registration.Families {

@@ -5,19 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/offline"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/discovery"
 	"github.com/portcullis-mesh/portcullis/internal/suggest"
 )
 
@@ -56,7 +55,7 @@ type selection struct {
 
 // choose chooses the resources that rules of hooks name for a CREATE. only are the names of the wanted resources; none means all.
 func (c *Cluster) choose(ctx context.Context, hooks []*match.Hook, only []string) (*selection, error) {
-	groups, failed, err := c.discover(ctx)
+	resources, failed, err := c.discover(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +65,11 @@ func (c *Cluster) choose(ctx context.Context, hooks []*match.Hook, only []string
 	}
 	slices.SortFunc(s.failed, func(a, b Unaudited) int { return cmp.Compare(a.Subject, b.Subject) })
 	var known []string
-	for _, versions := range groups {
-		for i := range versions {
-			if slices.ContainsFunc(versions[:i], func(r Resource) bool { return r.GroupResource() == versions[i].GroupResource() }) {
-				continue // it is chosen by the first version
-			}
-			r, found := c.inVersion(versions[i:], hooks)
-			known = append(known, versions[i].names()...)
-			if found && (len(only) == 0 || slices.ContainsFunc(r.names(), func(n string) bool { return slices.Contains(only, n) })) {
-				s.add(c, r)
-			}
+	for _, versions := range resources {
+		r, found := c.inVersion(versions, hooks)
+		known = append(known, versions[0].names()...)
+		if found && (len(only) == 0 || slices.ContainsFunc(r.names(), func(n string) bool { return slices.Contains(only, n) })) {
+			s.add(c, r)
 		}
 	}
 	for _, name := range only {
@@ -88,46 +82,37 @@ func (c *Cluster) choose(ctx context.Context, hooks []*match.Hook, only []string
 	return s, nil
 }
 
-// discover returns the resources whose objects may be listed and created, by group, the preferred versions first.
-func (c *Cluster) discover(ctx context.Context) (groups [][]Resource, failed map[schema.GroupVersion]error, err error) {
+// discover returns the resources whose objects may be listed and created, each in its versions, the preferred one first.
+func (c *Cluster) discover(ctx context.Context) (resources [][]Resource, failed map[schema.GroupVersion]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	client, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, &http.Client{Transport: during{c.client.Transport, ctx}})
+	served, err := discovery.Ask(ctx, c.config, c.client.Transport)
 	if err != nil {
 		return nil, nil, err
 	}
-	named, lists, err := client.ServerGroupsAndResources()
-	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
-	if err != nil && !partial {
-		return nil, nil, fmt.Errorf("discovery: %w", err)
-	}
 	of := map[string]*metav1.APIResourceList{}
-	for _, l := range lists {
+	for _, l := range served.Lists {
 		of[l.GroupVersion] = l
 	}
-	for _, g := range named {
-		var all []Resource
-		versions := append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...)
-		for i, v := range versions {
-			if l := of[v.GroupVersion]; l != nil && slices.Index(versions, v) == i {
-				all = append(all, audited(l)...)
+	at := map[schema.GroupResource]int{}
+	for _, g := range served.Groups {
+		for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
+			l := of[v.GroupVersion]
+			if l == nil {
+				continue
+			}
+			delete(of, v.GroupVersion) // the preferred version is also in its place
+			for _, r := range audited(l) {
+				i, ok := at[r.GroupResource()]
+				if !ok {
+					i, resources = len(resources), append(resources, nil)
+					at[r.GroupResource()] = i
+				}
+				resources[i] = append(resources[i], r)
 			}
 		}
-		groups = append(groups, all)
 	}
-	return groups, failed, nil
-}
-
-// during sends requests during a context. client-go takes none for discovery.
-type during struct {
-	http.RoundTripper
-
-	ctx context.Context //nolint:containedctx // as documented
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (d during) RoundTrip(r *http.Request) (*http.Response, error) {
-	return d.RoundTripper.RoundTrip(r.WithContext(d.ctx))
+	return resources, served.Failed, nil
 }
 
 // audited are the resources of a list whose objects may be listed and created.
@@ -148,9 +133,6 @@ func audited(l *metav1.APIResourceList) (all []Resource) {
 // inVersion returns the resource at the beginning of a list in the first version that a rule names.
 func (c *Cluster) inVersion(versions []Resource, hooks []*match.Hook) (Resource, bool) {
 	for _, r := range versions {
-		if r.GroupResource() != versions[0].GroupResource() {
-			continue
-		}
 		a := attributesOf(r)
 		if slices.ContainsFunc(hooks, func(h *match.Hook) bool { return h.Serves(c.name) && h.Covers(a) }) {
 			return r, true
