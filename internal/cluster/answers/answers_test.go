@@ -224,6 +224,28 @@ func TestTheWorkOnAWatchCountsAsWorkOfItsCluster(t *testing.T) {
 	}
 }
 
+// TestNumbersAreBooked: a number of two bytes takes sixteen in a list of any values, and more while the list grows.
+func TestNumbersAreBooked(t *testing.T) {
+	const numbers = 200_000
+	ledger, err := memory.New(memory.Options{Total: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"x":[` + times(numbers, "0", ",") + "]}"
+	over := Transport{RoundTripper: &answering{header: typed(mediaType), body: body}, Memory: ledger, Cluster: "c"}
+	response, err := over.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if read, err := io.ReadAll(response.Body); len(read) != len(body) || err != nil {
+		t.Fatal(len(read), err)
+	}
+	if used := ledger.InUse(); used < 40*numbers {
+		t.Errorf("%d bytes are booked for %d numbers", used, numbers)
+	}
+}
+
 func TestAnAnswerIsBookedBeforeItIsReadAndGivenBack(t *testing.T) {
 	const total = 4 << 20
 	ledger, err := memory.New(memory.Options{Total: total})

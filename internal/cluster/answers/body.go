@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// bytesFactor and partBytes are the memory that bytes and parts of an answer take while they are read and decoded: the reader's buffer
-	// doubles, and a JSONSchemaProps in a map has half a kilobyte, and a place that may be free.
+	// bytesFactor, partBytes and valueBytes are the memory that bytes, parts and other values of an answer take while they are read and decoded: the
+	// reader's buffer doubles, a JSONSchemaProps in a map has half a kilobyte, and a place that may be free, and a number of two bytes has 16 in a list.
 	bytesFactor = 4
 	partBytes   = 2 << 10
+	valueBytes  = 64
 	// bookedAhead is how much is booked at a time, in bytes.
 	bookedAhead = 4 << 10
 )
@@ -78,6 +79,7 @@ type boundedBody struct {
 	read    int64 // so far, in bytes
 	unit    int64 // bytes of this unit
 	parts   int   // objects and arrays of it
+	commas  int64 // of it: there are no more other values, but for one in each part
 	largest int64 // unit so far, in bytes: the buffers of the reader stay as large
 	depth   int
 	level   int  // of the members of an object that may be a Status
@@ -109,6 +111,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.err == nil {
 		b.err = b.countInTurn(p[:n])
 	}
+	if b.err == nil {
+		b.err = b.book(0)
+	}
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -132,7 +137,7 @@ func (b *boundedBody) Close() error {
 func (b *boundedBody) book(more int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	need := bytesFactor*max(b.largest, b.unit+more) + partBytes*int64(b.parts)
+	need := bytesFactor*max(b.largest, b.unit+more) + partBytes*int64(b.parts) + valueBytes*b.commas
 	switch {
 	case b.closed:
 		return http.ErrBodyReadAfterClose
@@ -157,7 +162,7 @@ func (b *boundedBody) endUnit() {
 	b.largest = max(b.largest, b.unit)
 	keep := min(b.booked, bytesFactor*b.largest)
 	b.reservation.Shrink(b.booked - keep)
-	b.unit, b.parts, b.booked, b.kind = 0, 0, keep, kindScan{}
+	b.unit, b.parts, b.commas, b.booked, b.kind = 0, 0, 0, keep, kindScan{}
 }
 
 // countInTurn is count in a turn of the cluster, if the answer is long.
@@ -235,8 +240,10 @@ func (b *boundedBody) scan(c byte) error {
 				b.endUnit()
 			}
 		}
-	case c == ',' && b.list && (b.depth == 1 || b.depth == 2 && b.array):
-		b.endUnit()
+	case c == ',':
+		if b.commas++; b.list && (b.depth == 1 || b.depth == 2 && b.array) {
+			b.endUnit()
+		}
 	}
 	return nil
 }

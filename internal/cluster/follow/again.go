@@ -24,7 +24,7 @@ func (v *view) mark() string {
 
 // writeEntriesAgain writes the entries of the cluster once more that are due. It returns the kinds of those that are still to be written:
 // an API server may have missed their last change, and not call the mesh for an original that is off.
-func (f *follower) writeEntriesAgain(ctx context.Context, objects []*unstructured.Unstructured) (unknown map[string]bool) {
+func (f *follower) writeEntriesAgain(ctx context.Context, objects []*observed) (unknown map[string]bool) {
 	before, now := f.entries, f.now()
 	f.entries, unknown = map[types.UID]*touch.Rewrite{}, map[string]bool{}
 	for _, o := range objects {
@@ -37,7 +37,7 @@ func (f *follower) writeEntriesAgain(ctx context.Context, objects []*unstructure
 		}
 		f.entries[o.GetUID()] = change
 		if change.Due(o, touch.Mark(o), now) && f.leads() && now.Sub(f.failedAt) >= failurePause {
-			if err := f.writeAgain(ctx, o, touch.Mark(o), change); err != nil {
+			if err := f.writeAgain(ctx, o.Unstructured, touch.Mark(o), change); err != nil {
 				f.failedAt = now
 				f.log.Warn("entries are not written once more", "object", o.GetKind()+"/"+o.GetName(), "error", err)
 			}

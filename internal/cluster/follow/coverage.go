@@ -16,7 +16,7 @@ import (
 // the cluster's entries, of the kind of the copy, was made from all of them. The API server lists and watches an original and the
 // entries of its kind together, so an API server that knows the original to be off knows those entries as well. A copy without webhooks
 // is covered; a copy whose hooks are not in force, since they cannot be compiled, is not.
-func covers(s *match.Snapshot, cluster string, hooksKey config.Key, empty bool, objects []*unstructured.Unstructured) bool {
+func covers(s *match.Snapshot, cluster string, hooksKey config.Key, empty bool, objects []*observed) bool {
 	var hooks []*match.Hook
 	for _, h := range s.Hooks() {
 		if config.KeyOf(h) != hooksKey {
@@ -30,9 +30,9 @@ func covers(s *match.Snapshot, cluster string, hooksKey config.Key, empty bool, 
 	if len(hooks) == 0 {
 		return empty
 	}
-	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(objects, func(o *observed) bool {
 		of, ours := registration.MadeFor(o)
-		return ours && of == cluster && o.GetKind() == hooksKey.Kind && plans(s, cluster, o, hooks)
+		return ours && of == cluster && o.GetKind() == hooksKey.Kind && plans(s, cluster, o.Unstructured, hooks)
 	})
 }
 

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -52,7 +53,7 @@ const (
 	reachTimeout  = 5 * time.Second
 )
 
-// Options configure a Manager. All but Mesh and Logger are required.
+// Options configure a Manager. All but Memory, Mesh, Lag and Logger are required.
 type Options struct {
 	// ID names this dispatcher in the leases.
 	ID string
@@ -62,6 +63,10 @@ type Options struct {
 	Next func() (revision string, next <-chan struct{})
 	// API returns the way to the API server of a cluster. The client stays the callee's.
 	API func(ctx context.Context, cluster string) (*rest.Config, *http.Client, error)
+	// Lists returns a client for lists of a cluster, whose answers are read with [answers.Items].
+	Lists func(ctx context.Context, cluster string) (rest.Interface, error)
+	// Memory is where the webhook configurations are booked that are kept, to their cluster; nil books nothing.
+	Memory *memory.Ledger
 	// Mesh takes the copies; nil if the configuration has no source that can be written. Nothing is followed then.
 	Mesh Mesh
 	// Lag is how long an API server takes at most to obey a change of a webhook configuration, which is written once more then; 0 is
@@ -93,8 +98,8 @@ type Manager struct {
 
 // New returns a manager. It does no I/O.
 func New(o Options) (*Manager, error) {
-	if o.ID == "" || o.Documents == nil || o.Next == nil || o.API == nil || o.Metrics == nil {
-		return nil, errors.New("follow: all options but the mesh and the logger are required")
+	if o.ID == "" || o.Documents == nil || o.Next == nil || o.API == nil || o.Lists == nil || o.Metrics == nil {
+		return nil, errors.New("follow: all options but the memory, the mesh, the lag and the logger are required")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	m := &Manager{o: o, objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -265,14 +270,14 @@ func (w *worker) work(ctx context.Context) error {
 		return nil
 	}
 	w.quiet = mark{}
-	objects, listed := w.term.seen.all()
-	if !listed {
-		return nil // Reflectors log failures.
+	if listed, err := w.term.seen.listed(); err != nil || !listed {
+		return err
 	}
 	live, fresh, err := w.m.o.Mesh.Live(connect)
 	if err != nil || !fresh {
 		return err
 	}
+	objects := w.term.seen.all(w.term.follower.tracked(&live))
 	statuses := w.term.follower.round(ctx, w.task.selector(), objects, live)
 	w.m.publish(ClusterStatus{Cluster: w.cluster, Objects: statuses})
 	if !w.term.follower.pending && !slices.ContainsFunc(statuses, func(s ObjectStatus) bool { return s.State != Followed }) {
@@ -282,7 +287,17 @@ func (w *worker) work(ctx context.Context) error {
 }
 
 func (w *worker) begin(ctx context.Context, restConfig *rest.Config, client *http.Client) (*term, error) {
-	seen, err := newSeen(restConfig, client, w.changed)
+	lists, err := w.m.o.Lists(ctx, w.cluster)
+	if err != nil {
+		return nil, err
+	}
+	of := source{config: restConfig, client: client, lists: lists, reserve: func() (*memory.Reservation, error) {
+		if w.m.o.Memory == nil {
+			return nil, nil //nolint:nilnil // a nil reservation books nothing
+		}
+		return w.m.o.Memory.Reserve(w.cluster, 0)
+	}}
+	seen, err := newSeen(of, w.cluster, w.task.selector(), w.changed)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ type view struct {
 // round looks at all objects once and takes the next step of each, for as long as this dispatcher leads: steps may take longer than the Lease
 // lasts, and two dispatchers would undo each other's steps. First come the steps that make an API server call a hook again.
 // It returns the states of all objects.
-func (f *follower) round(ctx context.Context, selector labels.Selector, objects []*unstructured.Unstructured, live Live) []ObjectStatus {
+func (f *follower) round(ctx context.Context, selector labels.Selector, objects []*observed, live Live) []ObjectStatus {
 	f.look(ctx, selector, objects, live)
 	keys := slices.SortedFunc(maps.Keys(f.objects), config.Key.Compare)
 	for _, urgent := range []bool{true, false} {
@@ -114,7 +114,7 @@ func (v *view) selectedOrCopied() bool {
 }
 
 // look makes the views of all objects: the originals, and those that the mesh has copies of.
-func (f *follower) look(ctx context.Context, selector labels.Selector, objects []*unstructured.Unstructured, live Live) {
+func (f *follower) look(ctx context.Context, selector labels.Selector, objects []*observed, live Live) {
 	for _, o := range f.objects {
 		o.view = &view{}
 	}
@@ -123,8 +123,8 @@ func (f *follower) look(ctx context.Context, selector labels.Selector, objects [
 			continue
 		}
 		key, _ := copyKeys(f.cluster, original.GetKind(), original.GetName())
-		webhooks, err := webhooksOf(original)
-		v := &view{original: original, webhooks: webhooks}
+		webhooks, err := webhooksOf(original.Unstructured)
+		v := &view{original: original.Unstructured, webhooks: webhooks}
 		v.exists, v.conditions = true, conditionsOf(webhooks)
 		selected := selector.Matches(labels.Set(original.GetLabels()))
 		_, marked := original.GetAnnotations()[touch.Annotation]
@@ -135,10 +135,12 @@ func (f *follower) look(ctx context.Context, selector labels.Selector, objects [
 		o.view = v
 		switch {
 		case !selected:
+		case original.unkept != "":
+			v.reason = original.unkept
 		case err != nil:
 			v.reason = err.Error()
 		default:
-			v.wanted, v.reason = f.copyOf(original, webhooks)
+			v.wanted, v.reason = f.copyOf(original.Unstructured, webhooks)
 		}
 	}
 	for key, name := range live.copied(f.cluster) {
@@ -156,6 +158,19 @@ func (f *follower) look(ctx context.Context, selector labels.Selector, objects [
 		f.judge(ctx, key, o, objects, live)
 		f.pending = f.pending || o.view.pending
 	}
+}
+
+// tracked are the originals of which there are copies, or which the last round looked at. Some are named twice.
+func (f *follower) tracked(live *Live) []reference {
+	var all []reference
+	for key, name := range live.copied(f.cluster) {
+		all = append(all, reference{key.Kind, name})
+	}
+	for key, o := range f.objects {
+		_, name, _ := strings.Cut(o.origin, "/")
+		all = append(all, reference{key.Kind, name})
+	}
+	return all
 }
 
 // copyOf makes the documents that stand for an original, or the reason why it is not followed.
@@ -208,7 +223,7 @@ func (f *follower) limit() {
 }
 
 // judge completes the situation of an object.
-func (f *follower) judge(ctx context.Context, key config.Key, o *followed, objects []*unstructured.Unstructured, live Live) {
+func (f *follower) judge(ctx context.Context, key config.Key, o *followed, objects []*observed, live Live) {
 	v, now := o.view, f.now()
 	v.copied = len(v.stored) > 0
 	if v.wanted != nil {

@@ -279,8 +279,8 @@ func (w *world) round() map[string]ObjectStatus {
 	w.Helper()
 	var all []ObjectStatus
 	for range 2 {
-		objects := append(slices.Collect(maps.Values(w.originals)), w.entries...)
-		all = w.follower.round(w.Context(), w.selector, objects, w.live())
+		live := w.live()
+		all = w.follower.round(w.Context(), w.selector, w.observed(&live), live)
 		w.follower.reach.wait.Wait()
 	}
 	byName := map[string]ObjectStatus{}
@@ -288,6 +288,29 @@ func (w *world) round() map[string]ObjectStatus {
 		byName[strings.TrimPrefix(o.Object, validatingKind+"/")] = o
 	}
 	return byName
+}
+
+// observed are the objects of the cluster as a watch keeps them.
+func (w *world) observed(live *Live) []*observed {
+	w.Helper()
+	s := newWatched(w.T, nil, w.selector)
+	for _, k := range s.kinds {
+		var list []any
+		for _, o := range append(slices.Collect(maps.Values(w.originals)), w.entries...) {
+			if o.GetKind() != k.kind {
+				continue
+			}
+			text, err := o.MarshalJSON()
+			if err != nil {
+				w.Fatal(err)
+			}
+			list = append(list, keeps(w.T, k, string(text)))
+		}
+		if err := k.Replace(list, ""); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return s.all(w.follower.tracked(live))
 }
 
 // rounds are as many rounds as it takes, a moment apart.

@@ -25,7 +25,7 @@ const followActor = "portcullis-follow"
 
 // newFollow makes the manager that follows the webhook configurations of clusters.
 func (a *app) newFollow(stores *stores, o follow.Options) (*follow.Manager, error) {
-	o.ID, o.Logger, o.API = a.config.id, a.log, a.clusters.API
+	o.ID, o.Logger, o.API, o.Lists, o.Memory = a.config.id, a.log, a.clusters.API, a.clusters.Lists, a.memory
 	o.Documents = func() (clusters []*kinds.Cluster, copies map[string]bool) {
 		now := a.store.Configuration()
 		for _, x := range now.Objects {
