@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,13 +18,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 )
@@ -40,8 +41,10 @@ func definitions() schema.GroupVersionResource {
 
 // CustomResourcesOptions say where the custom resources are. All fields are required.
 type CustomResourcesOptions struct {
-	// Client asks the API server. It may list and watch the resources of portcullis.dev: deploy/custom-resources-rbac.yaml.
+	// Client asks the API server, and Lists reads lists of it: see [Clients]. They may list and watch the resources of portcullis.dev:
+	// deploy/custom-resources-rbac.yaml.
 	Client dynamic.Interface
+	Lists  rest.Interface
 	// Metadata asks it too. It may get the CustomResourceDefinitions of these resources.
 	Metadata metadata.Interface
 	// Decoder reads the objects.
@@ -50,7 +53,8 @@ type CustomResourcesOptions struct {
 
 // CustomResources is a config.Source: all custom resources of portcullis.dev/v1. Its methods may be called concurrently.
 type CustomResources struct {
-	o CustomResourcesOptions
+	o      CustomResourcesOptions
+	bounds bounds
 
 	mu      sync.Mutex
 	decoded config.DecodeCache[types.UID, string]
@@ -72,10 +76,10 @@ var _ config.Source = (*CustomResources)(nil)
 
 // NewCustomResources returns a source. It asks nothing yet.
 func NewCustomResources(o CustomResourcesOptions) (*CustomResources, error) {
-	if o.Client == nil || o.Metadata == nil || o.Decoder == nil {
+	if o.Client == nil || o.Lists == nil || o.Metadata == nil || o.Decoder == nil {
 		return nil, errors.New("config/kubernetes: clients and a decoder are required")
 	}
-	return &CustomResources{o: o}, nil
+	return &CustomResources{o: o, bounds: defaultBounds()}, nil
 }
 
 // Name implements config.Source.
@@ -86,13 +90,19 @@ func (s *CustomResources) Name() string { return CustomResourcesName }
 // kind one by one before the kind itself.
 func (s *CustomResources) List(ctx context.Context) (config.Listing, error) {
 	var all []resource
-	moment := metav1.ListOptions{}
+	moment, r := metav1.ListOptions{}, reading{lists: s.o.Lists, bounds: s.bounds}
 	for _, kind := range kinds.Resources() {
-		items, version, err := s.list(ctx, kind, moment)
+		version, err := r.pages(ctx, "/apis/"+kinds.APIVersion+"/"+kind.Plural, moment, func(raw []byte) error {
+			one, bytes, err := resourceOf(kind, raw)
+			if err != nil {
+				return err
+			}
+			all = append(all, one)
+			return r.keep(bytes)
+		})
 		if err != nil {
-			return config.Listing{}, problemWith(kind, err)
+			return frozen(s.last.Load() == nil, problemWith(kind, err))
 		}
-		all = append(all, items...)
 		if moment.ResourceVersion == "" && version != "" {
 			moment = metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 		}
@@ -131,20 +141,6 @@ func gvr(kind kinds.Resource) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: kinds.Group, Version: kinds.Version, Resource: kind.Plural}
 }
 
-func (s *CustomResources) list(ctx context.Context, kind kinds.Resource, moment metav1.ListOptions) (all []resource, version string, err error) {
-	version, err = pages(moment, func(options metav1.ListOptions) (metav1.ListInterface, error) {
-		page, err := s.o.Client.Resource(gvr(kind)).List(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			all = append(all, resource{kind: kind, object: &page.Items[i]})
-		}
-		return page, nil
-	})
-	return all, version, err
-}
-
 // checkDefinitions sees that the kinds are there to stay. It has to come after the listing, and before a listing that differs counts.
 func (s *CustomResources) checkDefinitions(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -168,7 +164,6 @@ func (s *CustomResources) listing(all []resource) config.Listing {
 	slices.SortFunc(all, func(a, b resource) int { return strings.Compare(a.file(), b.file()) })
 	digest := sha256.New()
 	for i := range all {
-		all[i].version = all[i].digest()
 		fmt.Fprintf(digest, "%s %s\n", all[i].file(), all[i].version)
 	}
 	return config.Listing{
@@ -183,11 +178,11 @@ func (s *CustomResources) decode(all []resource) ([]config.Object, config.Proble
 	parts := make([]config.Part[types.UID, string], 0, len(all))
 	for _, r := range all {
 		parts = append(parts, config.Part[types.UID, string]{
-			Key: r.object.GetUID(), Version: r.version,
+			Key: r.uid, Version: r.version,
 			Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return r.decode(s.o.Decoder, b) },
 		})
 	}
-	return within(MaxObjects, "custom resources")(s.decoded.Decode(parts))
+	return s.decoded.Decode(parts)
 }
 
 // Watch implements config.Source. API servers end a watch every few minutes.
@@ -208,32 +203,61 @@ func (s *CustomResources) Watch(ctx context.Context, notify func()) error {
 	return nil
 }
 
-// resource is a custom resource as the API server has it.
+// resource is the part of a custom resource that is kept.
 type resource struct {
-	kind    kinds.Resource
-	object  *unstructured.Unstructured
-	version string // the same for the same document
+	kind            kinds.Resource
+	name            string
+	uid             types.UID
+	resourceVersion string
+	generation      int64
+	document        []byte // as its author wrote it, as JSON
+	version         string // the same for the same document: a status is no part of it
+	status          Status // as far as it is one
 }
 
-// file names the resource in findings.
-func (r *resource) file() string {
-	return gvr(r.kind).GroupResource().String() + "/" + r.object.GetName()
+// maxStatusBytes bounds a status that is read, in bytes. A longer one was written by someone else, and is replaced.
+const maxStatusBytes = 16 << 10
+
+// resourceOf reads a custom resource. It takes so many bytes of memory.
+func resourceOf(kind kinds.Resource, raw []byte) (r resource, bytes int64, err error) {
+	content := map[string]any{}
+	if err := utiljson.Unmarshal(raw, &content); err != nil {
+		return r, 0, err
+	}
+	o := &unstructured.Unstructured{Object: content}
+	r = resource{kind: kind, name: o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration()}
+	if status, ok := content["status"].(map[string]any); ok {
+		text, err := json.Marshal(status)
+		if err != nil {
+			return r, 0, err
+		}
+		if len(text) <= maxStatusBytes && runtime.DefaultUnstructuredConverter.FromUnstructured(status, &r.status) == nil {
+			bytes = int64(len(text))
+		} else {
+			r.status = Status{}
+		}
+	}
+	delete(content, "status")
+	content["apiVersion"], content["kind"], content["metadata"] = kinds.APIVersion, kind.Kind, authored(o)
+	if r.document, err = json.Marshal(content); err != nil {
+		return r, 0, err
+	}
+	metadata, err := json.Marshal(content["metadata"])
+	if err != nil {
+		return r, 0, err
+	}
+	sum := sha256.Sum256(metadata)
+	r.version = fmt.Sprintf("%s %d %x", r.uid, r.generation, sum[:16])
+	return r, bytes + int64(len(r.document)), nil
 }
 
-// digest is the same as long as the document is: a status is no part of it.
-func (r *resource) digest() string {
-	sum := sha256.New()
-	_ = json.NewEncoder(sum).Encode(r.metadata()) //nolint:errchkjson // texts
-	return fmt.Sprintf("%s %d %x", r.object.GetUID(), r.object.GetGeneration(), sum.Sum(nil)[:16])
-}
-
-// metadata returns the author's part of the metadata: the rest is the API server's.
-func (r *resource) metadata() map[string]any {
-	m := map[string]any{"name": r.object.GetName()}
-	if labels := r.object.GetLabels(); len(labels) > 0 {
+// authored is the author's part of the metadata of an object: the rest is the API server's.
+func authored(o *unstructured.Unstructured) map[string]any {
+	m := map[string]any{"name": o.GetName()}
+	if labels := o.GetLabels(); len(labels) > 0 {
 		m["labels"] = labels
 	}
-	annotations := r.object.GetAnnotations()
+	annotations := o.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // kubectl's own copy of the document
 	if len(annotations) > 0 {
 		m["annotations"] = annotations
@@ -241,19 +265,23 @@ func (r *resource) metadata() map[string]any {
 	return m
 }
 
+// file names the resource in findings.
+func (r *resource) file() string { return gvr(r.kind).GroupResource().String() + "/" + r.name }
+
 // decode reads the resource as a document: strictly, as files are read.
 func (r *resource) decode(decoder *config.Decoder, budget *config.Budget) ([]config.Object, config.Problems) {
-	data, err := r.document()
-	if err != nil {
-		return nil, config.Problems{{Severity: match.SeverityError, Code: config.CodeInternal, File: r.file(), Message: err.Error()}}
-	}
-	return decoder.DecodeWithin(budget, r.file(), data)
+	return decoder.DecodeWithin(budget, r.file(), r.document)
 }
 
-// document is the resource as its author wrote it, as JSON.
-func (r *resource) document() ([]byte, error) {
-	document := maps.Clone(r.object.Object)
-	delete(document, "status")
-	document["metadata"] = r.metadata()
-	return json.Marshal(document)
+// withStatus is the resource with another status, as its update wants it: without the metadata that an update of a status leaves alone.
+func (r *resource) withStatus(status map[string]any) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(r.document, &o.Object); err != nil {
+		return nil, err
+	}
+	o.SetUID(r.uid)
+	o.SetResourceVersion(r.resourceVersion)
+	o.SetGeneration(r.generation)
+	o.Object["status"] = status
+	return o, nil
 }

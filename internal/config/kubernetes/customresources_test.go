@@ -2,6 +2,8 @@ package kubernetes_test
 
 import (
 	"context"
+	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -49,10 +51,17 @@ func newCluster(t *testing.T, documents ...string) *cluster {
 		c.create(t, document)
 	}
 	var err error
-	if c.source, err = kubernetes.NewCustomResources(kubernetes.CustomResourcesOptions{Client: c.client, Metadata: c.metadata, Decoder: configtest.NewDecoder()}); err != nil {
+	if c.source, err = kubernetes.NewCustomResources(kubernetes.CustomResourcesOptions{
+		Client: c.client, Lists: listsOf(t, c.listed), Metadata: c.metadata, Decoder: configtest.NewDecoder(),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// listed answers as the API server does.
+func (c *cluster) listed(r *http.Request) (runtime.Object, error) {
+	return c.client.Resource(resources(path.Base(r.URL.Path))).List(r.Context(), metav1.ListOptions{})
 }
 
 func resources(plural string) schema.GroupVersionResource {

@@ -14,12 +14,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
@@ -33,8 +36,10 @@ const SourceName = "kubernetes"
 
 // Options say where the ConfigMaps are. All fields are required.
 type Options struct {
-	// Client asks the API server. It may get the namespace, and list and watch ConfigMaps in it: deploy/configmaps-rbac.yaml.
+	// Client asks the API server, and Lists reads lists of it: see [Clients]. They may get the namespace, and list and watch ConfigMaps in it:
+	// deploy/configmaps-rbac.yaml.
 	Client coreclient.CoreV1Interface
+	Lists  rest.Interface
 	// Namespace is the only namespace that is read: an identity that may write there decides which objects every cluster
 	// admits.
 	Namespace string
@@ -44,7 +49,9 @@ type Options struct {
 
 // Source is a config.Source. Its methods may be called concurrently.
 type Source struct {
-	o Options
+	o      Options
+	bounds bounds
+	listed atomic.Bool // once
 
 	mu      sync.Mutex
 	decoded config.DecodeCache[types.UID, string] // by resource version
@@ -54,10 +61,10 @@ var _ config.Source = (*Source)(nil)
 
 // New returns a source. It asks nothing yet.
 func New(o Options) (*Source, error) {
-	if o.Client == nil || o.Namespace == "" || o.Decoder == nil {
-		return nil, errors.New("config/kubernetes: a client, a namespace and a decoder are required")
+	if o.Client == nil || o.Lists == nil || o.Namespace == "" || o.Decoder == nil {
+		return nil, errors.New("config/kubernetes: clients, a namespace and a decoder are required")
 	}
-	return &Source{o: o}, nil
+	return &Source{o: o, bounds: defaultBounds()}, nil
 }
 
 // Name implements config.Source.
@@ -75,30 +82,83 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	}
 	all, err := s.configMaps(ctx)
 	if err != nil {
-		return config.Listing{}, fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err)
+		return frozen(!s.listed.Load(), fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err))
 	}
+	s.listed.Store(true)
 	return s.listing(all), nil
 }
 
+// configMap is the part of a ConfigMap that is kept.
+type configMap struct {
+	name            string
+	uid             types.UID
+	resourceVersion string
+	files           map[string]string // by key
+	ignored         []string          // keys whose values are not read: the first maxIgnored
+	binary          []string          // likewise of binaryData
+	more            int               // of both that are not named
+}
+
+// maxIgnored bounds the keys of a ConfigMap that are named as not read.
+const maxIgnored = 16
+
 // configMaps are all that carry the label.
-func (s *Source) configMaps(ctx context.Context) ([]corev1.ConfigMap, error) {
-	var all []corev1.ConfigMap
-	_, err := pages(metav1.ListOptions{LabelSelector: Label + "=true"}, func(options metav1.ListOptions) (metav1.ListInterface, error) {
-		page, err := s.o.Client.ConfigMaps(s.o.Namespace).List(ctx, options)
-		if err == nil {
-			all = append(all, page.Items...)
+func (s *Source) configMaps(ctx context.Context) (all []configMap, err error) {
+	r := reading{lists: s.o.Lists, bounds: s.bounds}
+	path := "/api/v1/namespaces/" + s.o.Namespace + "/configmaps"
+	_, err = r.pages(ctx, path, metav1.ListOptions{LabelSelector: Label + "=true"}, func(raw []byte) error {
+		m, err := configMapOf(raw)
+		if err != nil {
+			return err
 		}
-		return page, err
+		all = append(all, m)
+		return r.keep(m.bytes())
 	})
 	return all, err
 }
 
+// configMapOf reads a ConfigMap, and leaves out the values that are no documents.
+func configMapOf(raw []byte) (configMap, error) {
+	var read corev1.ConfigMap
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &read); err != nil {
+		return configMap{}, err
+	}
+	m := configMap{name: read.Name, uid: read.UID, resourceVersion: read.ResourceVersion, files: map[string]string{}}
+	for key, text := range read.Data {
+		switch path.Ext(key) {
+		case ".yaml", ".yml", ".json", config.RegoExt:
+			m.files[key] = text
+		default:
+			m.ignored = append(m.ignored, key)
+		}
+	}
+	m.binary = slices.Collect(maps.Keys(read.BinaryData))
+	for _, keys := range []*[]string{&m.ignored, &m.binary} {
+		slices.Sort(*keys)
+		n := min(len(*keys), maxIgnored)
+		m.more += len(*keys) - n
+		*keys = slices.Clone((*keys)[:n])
+	}
+	return m, nil
+}
+
+// bytes is the memory of the parts that are kept, in bytes.
+func (m *configMap) bytes() (n int64) {
+	for key, text := range m.files {
+		n += int64(len(key) + len(text))
+	}
+	for _, key := range slices.Concat(m.ignored, m.binary) {
+		n += int64(len(key))
+	}
+	return n
+}
+
 // listing names the ConfigMaps, and leaves the decoding of changed ones to the listing.
-func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
-	slices.SortFunc(all, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+func (s *Source) listing(all []configMap) config.Listing {
+	slices.SortFunc(all, func(a, b configMap) int { return strings.Compare(a.name, b.name) })
 	digest := sha256.New()
 	for i := range all {
-		fmt.Fprintf(digest, "%s %s %s\n", all[i].Name, all[i].UID, all[i].ResourceVersion)
+		fmt.Fprintf(digest, "%s %s %s\n", all[i].name, all[i].uid, all[i].resourceVersion)
 	}
 	return config.Listing{
 		Revision: hex.EncodeToString(digest.Sum(nil)[:16]),
@@ -107,34 +167,42 @@ func (s *Source) listing(all []corev1.ConfigMap) config.Listing {
 }
 
 // decode decodes ConfigMaps.
-func (s *Source) decode(all []corev1.ConfigMap) ([]config.Object, config.Problems) {
+func (s *Source) decode(all []configMap) ([]config.Object, config.Problems) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts := make([]config.Part[types.UID, string], 0, len(all))
 	for i := range all {
 		m := &all[i]
 		parts = append(parts, config.Part[types.UID, string]{
-			Key: m.UID, Version: m.ResourceVersion,
+			Key: m.uid, Version: m.resourceVersion,
 			Decode: func(b *config.Budget) ([]config.Object, config.Problems) { return s.decodeFiles(m, b) },
 		})
 	}
-	return within(MaxObjects, "ConfigMaps")(s.decoded.Decode(parts))
+	objects, problems := s.decoded.Decode(parts)
+	if len(objects) > s.bounds.objects {
+		return nil, append(problems, config.Problem{
+			Severity: match.SeverityError, Code: config.CodeLimit,
+			Message: fmt.Sprintf("the ConfigMaps hold %d objects, and at most %d are read", len(objects), s.bounds.objects),
+		})
+	}
+	return objects, problems
 }
 
 // decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
-func (s *Source) decodeFiles(m *corev1.ConfigMap, budget *config.Budget) (objects []config.Object, problems config.Problems) {
-	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
-		file := path.Join("configmaps", m.Namespace, m.Name, key)
-		switch path.Ext(key) {
-		case ".yaml", ".yml", ".json", config.RegoExt:
-			found, wrong := s.o.Decoder.DecodeWithin(budget, file, []byte(m.Data[key]))
-			objects, problems = append(objects, found...), append(problems, wrong...)
-		default:
-			problems = append(problems, ignored(file, "a key that ends in .yaml, .yml or .json is read, and no other"))
-		}
+func (s *Source) decodeFiles(m *configMap, budget *config.Budget) (objects []config.Object, problems config.Problems) {
+	at := path.Join("configmaps", s.o.Namespace, m.name)
+	for _, key := range slices.Sorted(maps.Keys(m.files)) {
+		found, wrong := s.o.Decoder.DecodeWithin(budget, path.Join(at, key), []byte(m.files[key]))
+		objects, problems = append(objects, found...), append(problems, wrong...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(m.BinaryData)) {
-		problems = append(problems, ignored(path.Join("configmaps", m.Namespace, m.Name, key), "binaryData is not read: use data"))
+	for _, key := range m.ignored {
+		problems = append(problems, ignored(path.Join(at, key), "a key that ends in .yaml, .yml or .json is read, and no other"))
+	}
+	for _, key := range m.binary {
+		problems = append(problems, ignored(path.Join(at, key), "binaryData is not read: use data"))
+	}
+	if m.more > 0 {
+		problems = append(problems, ignored(at, fmt.Sprintf("%d more keys are not read", m.more)))
 	}
 	return objects, problems
 }

@@ -3,6 +3,7 @@ package kubernetes_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,15 @@ func configMap(name, resourceVersion string, data map[string]string) *corev1.Con
 func newSource(t *testing.T, objects ...runtime.Object) (*kubernetes.Source, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	s, err := kubernetes.New(kubernetes.Options{Client: client.CoreV1(), Namespace: "mesh", Decoder: configtest.NewDecoder()})
+	lists := listsOf(t, func(r *http.Request) (runtime.Object, error) {
+		list, err := client.CoreV1().ConfigMaps("mesh").List(r.Context(), metav1.ListOptions{LabelSelector: r.URL.Query().Get("labelSelector")})
+		if err != nil {
+			return nil, err
+		}
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+		return list, nil
+	})
+	s, err := kubernetes.New(kubernetes.Options{Client: client.CoreV1(), Lists: lists, Namespace: "mesh", Decoder: configtest.NewDecoder()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,51 +2,172 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
-// Limits of a source.
+// Limits of a source: of all ConfigMaps together, and of the custom resources of all kinds together.
 const (
-	// MaxObjects bounds the objects of all ConfigMaps together, and the custom resources of all kinds together.
+	// MaxObjects bounds the objects of a source.
 	MaxObjects = 20_000
+	// MaxBytes bounds their documents, in bytes, with objectBytes for each ConfigMap and custom resource.
+	MaxBytes = 64 << 20
+	// MaxListed bounds the ConfigMaps or custom resources of one listing. A page that others follow counts as a full one.
+	MaxListed = 100_000
+	// MaxListedBytes bounds the answers of one listing, in bytes: with managed fields, statuses, and keys that are no documents.
+	MaxListedBytes = 512 << 20
 	// pageSize is how many are asked for at a time.
 	pageSize = 500
+	// objectBytes is the memory of an object beside its document, in bytes.
+	objectBytes = 512
 )
 
-// pages lists everything, a page at a time, as of one moment: the returned resource version.
-func pages(options metav1.ListOptions, list func(metav1.ListOptions) (metav1.ListInterface, error)) (resourceVersion string, err error) {
+// bounds are the limits of a source.
+type bounds struct {
+	objects     int
+	bytes       int64
+	listed      int
+	listedBytes int64
+}
+
+func defaultBounds() bounds { return bounds{MaxObjects, MaxBytes, MaxListed, MaxListedBytes} }
+
+// Clients ask the API server that holds configuration, over an [answers.Transport]. They share their connections, and may be used concurrently.
+type Clients struct {
+	// Config has the address and the limit of requests of each client, and HTTP makes the requests.
+	Config *rest.Config
+	HTTP   *http.Client
+	// Lists reads lists item by item.
+	Lists rest.Interface
+}
+
+// NewClients returns clients of an API server. It asks nothing.
+func NewClients(config *rest.Config) (*Clients, error) {
+	over, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	answers.LimitBuffers(over)
+	of := func(over answers.Transport) *http.Client {
+		return &http.Client{Transport: over, Timeout: config.Timeout}
+	}
+	c := &Clients{Config: config, HTTP: of(answers.Transport{RoundTripper: over})}
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion() // of errors
+	c.Lists, err = rest.UnversionedRESTClientForConfigAndClient(config, of(answers.Transport{RoundTripper: over, ItemByItem: true}))
+	return c, err
+}
+
+// tooMuchError is the error of a listing beyond its bounds.
+type tooMuchError struct{ text string }
+
+func (e *tooMuchError) Error() string { return e.text }
+
+// reading is one listing of a source. It is for one goroutine.
+type reading struct {
+	lists  rest.Interface
+	bounds bounds
+
+	listed int
+	bytes  int64
+	kept   int
+	held   int64
+}
+
+// keep counts an object whose document and status have so many bytes.
+func (r *reading) keep(bytes int64) error {
+	r.kept++
+	if r.held += objectBytes + bytes; r.kept > r.bounds.objects || r.held > r.bounds.bytes {
+		return &tooMuchError{fmt.Sprintf("there are more than %d objects, or documents of more than %d bytes: remove some", r.bounds.objects, r.bounds.bytes)}
+	}
+	return nil
+}
+
+// pages lists everything at a path, a page at a time, as of one moment: the returned resource version. item gets the JSON of each item, which it may not keep.
+func (r *reading) pages(ctx context.Context, path string, options metav1.ListOptions, item func(raw []byte) error) (resourceVersion string, err error) {
 	options.Limit = pageSize
 	for {
-		page, err := list(options)
+		before := r.listed
+		page, err := r.page(ctx, path, options, item)
 		if err != nil {
 			return "", err
 		}
-		resourceVersion = page.GetResourceVersion()
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return resourceVersion, nil
+		if options.Continue = page.Continue; options.Continue == "" {
+			return page.ResourceVersion, nil
+		}
+		r.listed = max(r.listed, before+pageSize) // else empty pages could follow each other without end
+		if err := r.check(); err != nil {
+			return "", err
 		}
 		options.ResourceVersion, options.ResourceVersionMatch = "", "" // the token has it
 	}
 }
 
-// within refuses more objects than a limit.
-func within(limit int, what string) func([]config.Object, config.Problems) ([]config.Object, config.Problems) {
-	return func(objects []config.Object, problems config.Problems) ([]config.Object, config.Problems) {
-		if len(objects) <= limit {
-			return objects, problems
-		}
-		return nil, append(problems, config.Problem{
-			Severity: match.SeverityError, Code: config.CodeLimit,
-			Message: fmt.Sprintf("the %s hold %d objects, and at most %d are read", what, len(objects), limit),
-		})
+func (r *reading) page(ctx context.Context, path string, options metav1.ListOptions, item func(raw []byte) error) (metav1.ListMeta, error) {
+	request := r.lists.Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON)
+	body, err := request.SpecificallyVersionedParams(&options, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	if err != nil {
+		return metav1.ListMeta{}, err
 	}
+	defer body.Close()
+	return answers.Page(counted{body, r}, func(raw []byte) error {
+		r.listed++
+		if err := r.check(); err != nil {
+			return err
+		}
+		return item(raw)
+	})
+}
+
+// check returns an error beyond the bounds.
+func (r *reading) check() error {
+	if r.listed > r.bounds.listed || r.bytes > r.bounds.listedBytes {
+		return &tooMuchError{fmt.Sprintf("the API server lists more than %d objects or %d bytes: remove some", r.bounds.listed, r.bounds.listedBytes)}
+	}
+	return nil
+}
+
+// counted counts the bytes of a page.
+type counted struct {
+	io.Reader
+
+	to *reading
+}
+
+// Read implements [io.Reader].
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.to.bytes += int64(n)
+	if over := c.to.check(); over != nil {
+		return 0, over
+	}
+	return n, err
+}
+
+// frozen is the listing in the place of one that is beyond the bounds: the objects in force stay as they are. Before the first listing it is an error,
+// since there may be no objects in force.
+func frozen(first bool, err error) (config.Listing, error) {
+	over := (*tooMuchError)(nil)
+	if first || !errors.As(err, &over) {
+		return config.Listing{}, err
+	}
+	return config.Listing{Revision: over.Error(), Problems: config.Problems{{
+		Severity: match.SeverityError, Code: config.CodeLimit, Message: err.Error() + ": all objects stay as they are",
+	}}}, nil
 }
 
 // watchAll calls notify once it watches, and for each change, until a watch ends or ctx does.

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -121,7 +121,7 @@ func (w *StatusWriter) Write(ctx context.Context) error {
 	var errs []error
 	for i := range latest {
 		r := &latest[i]
-		uid, version := r.object.GetUID(), r.object.GetResourceVersion()
+		uid, version := r.uid, r.resourceVersion
 		if done, ok := w.written[uid]; !ok || done != version {
 			changed, err := w.write(ctx, r, statuses)
 			errs = append(errs, err)
@@ -137,25 +137,19 @@ func (w *StatusWriter) Write(ctx context.Context) error {
 
 // write writes the status of a resource, if it is another one. Another version of the resource wins: the next listing has it.
 func (w *StatusWriter) write(ctx context.Context, r *resource, statuses *Statuses) (changed bool, err error) {
-	before, err := r.status()
-	if err != nil {
-		before = Status{} // written by someone else: it is replaced
-	}
-	document, err := r.document()
-	if err != nil {
-		return false, err
-	}
-	next := statuses.Status(r.key(), document)
-	next.complete(before, r.object.GetGeneration())
-	if equality.Semantic.DeepEqual(before, next) {
+	next := statuses.Status(r.key(), r.document)
+	next.complete(r.status, r.generation)
+	if equality.Semantic.DeepEqual(r.status, next) {
 		return false, nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&next)
 	if err != nil {
 		return false, err
 	}
-	object := r.object.DeepCopy()
-	object.Object["status"] = content
+	object, err := r.withStatus(content)
+	if err != nil {
+		return false, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	_, err = w.o.Client.Resource(gvr(r.kind)).UpdateStatus(ctx, object, metav1.UpdateOptions{FieldManager: "portcullis"})
@@ -177,19 +171,9 @@ func (s *Status) complete(before Status, generation int64) {
 	s.ObservedGeneration = generation
 }
 
-// status is the status that the API server has.
-func (r *resource) status() (s Status, err error) {
-	content, _, err := unstructured.NestedMap(r.object.Object, "status")
-	if err != nil {
-		return s, err
-	}
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &s)
-	return s, err
-}
-
 // key is the object that the resource is.
 func (r *resource) key() config.Key {
-	return config.KeyOfKind(r.object.GetAPIVersion(), r.object.GetKind(), r.object.GetName())
+	return config.KeyOfKind(kinds.APIVersion, r.kind.Kind, r.name)
 }
 
 // IsDocument reports whether the manifest of an object is a document with a status in Statuses.

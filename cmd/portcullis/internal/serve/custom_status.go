@@ -33,19 +33,19 @@ const (
 // customCluster is the cluster of the custom resources.
 type customCluster struct {
 	source    *configkubernetes.CustomResources
-	config    *rest.Config
+	clients   *configkubernetes.Clients
 	namespace string // of the lease
 }
 
 // statusWriter writes the statuses of custom resources.
 func (a *app) statusWriter(c *customCluster) (*configkubernetes.StatusWriter, error) {
-	restConfig := rest.CopyConfig(c.config)
+	restConfig := rest.CopyConfig(c.clients.Config)
 	restConfig.QPS, restConfig.Burst = statusQPS, statusQPS
-	client, err := dynamic.NewForConfig(restConfig)
+	client, err := dynamic.NewForConfigAndClient(restConfig, c.clients.HTTP)
 	if err != nil {
 		return nil, err
 	}
-	leases, err := coordinationclient.NewForConfig(c.config)
+	leases, err := coordinationclient.NewForConfigAndClient(c.clients.Config, c.clients.HTTP)
 	if err != nil {
 		return nil, err
 	}

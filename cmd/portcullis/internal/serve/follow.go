@@ -44,7 +44,7 @@ func (a *app) newFollow(stores *stores, o follow.Options) (*follow.Manager, erro
 	case stores.objects != nil:
 		o.Mesh = &followMesh{reachable: reach, live: a.store, writer: writer}
 	case stores.custom != nil:
-		client, err := dynamic.NewForConfig(stores.custom.config)
+		client, err := dynamic.NewForConfigAndClient(stores.custom.clients.Config, stores.custom.clients.HTTP)
 		if err != nil {
 			return nil, err
 		}

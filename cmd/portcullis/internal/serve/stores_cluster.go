@@ -28,20 +28,24 @@ func (s *stores) openCluster(c *storeConfig) error {
 	if err != nil {
 		return fmt.Errorf("--config-kubeconfig: %w", err)
 	}
+	clients, err := configkubernetes.NewClients(restConfig)
+	if err != nil {
+		return fmt.Errorf("--config-kubeconfig: %w", err)
+	}
 	if c.namespace != "" {
-		source, err := c.configMaps(restConfig, s.decoder)
+		source, err := c.configMaps(clients, s.decoder)
 		if err != nil {
 			return fmt.Errorf("--config-namespace: %w", err)
 		}
 		s.sources = append(s.sources, source)
 	}
 	if c.custom {
-		source, err := customResources(restConfig, s.decoder)
+		source, err := customResources(clients, s.decoder)
 		if err != nil {
 			return fmt.Errorf("--config-custom-resources: %w", err)
 		}
 		s.sources = append(s.sources, source)
-		s.custom = &customCluster{source: source, config: restConfig, namespace: namespace}
+		s.custom = &customCluster{source: source, clients: clients, namespace: namespace}
 	}
 	return nil
 }
@@ -65,22 +69,24 @@ func (c *storeConfig) clusterConfig() (restConfig *rest.Config, namespace string
 	return restConfig, namespace, nil
 }
 
-func (c *storeConfig) configMaps(restConfig *rest.Config, decoder *config.Decoder) (config.Source, error) {
-	client, err := coreclient.NewForConfig(restConfig)
+func (c *storeConfig) configMaps(clients *configkubernetes.Clients, decoder *config.Decoder) (config.Source, error) {
+	client, err := coreclient.NewForConfigAndClient(clients.Config, clients.HTTP)
 	if err != nil {
 		return nil, err
 	}
-	return configkubernetes.New(configkubernetes.Options{Client: client, Namespace: c.namespace, Decoder: decoder})
+	return configkubernetes.New(configkubernetes.Options{Client: client, Lists: clients.Lists, Namespace: c.namespace, Decoder: decoder})
 }
 
-func customResources(restConfig *rest.Config, decoder *config.Decoder) (*configkubernetes.CustomResources, error) {
-	client, err := dynamic.NewForConfig(restConfig)
+func customResources(clients *configkubernetes.Clients, decoder *config.Decoder) (*configkubernetes.CustomResources, error) {
+	client, err := dynamic.NewForConfigAndClient(clients.Config, clients.HTTP)
 	if err != nil {
 		return nil, err
 	}
-	definitions, err := metadata.NewForConfig(restConfig)
+	definitions, err := metadata.NewForConfigAndClient(clients.Config, clients.HTTP)
 	if err != nil {
 		return nil, err
 	}
-	return configkubernetes.NewCustomResources(configkubernetes.CustomResourcesOptions{Client: client, Metadata: definitions, Decoder: decoder})
+	return configkubernetes.NewCustomResources(configkubernetes.CustomResourcesOptions{
+		Client: client, Lists: clients.Lists, Metadata: definitions, Decoder: decoder,
+	})
 }

@@ -1,0 +1,231 @@
+package kubernetes_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/portcullis-mesh/portcullis/internal/config"
+	"github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/configtest"
+)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// clientsOver are clients that ask a function.
+func clientsOver(t *testing.T, over roundTripper) *kubernetes.Clients {
+	t.Helper()
+	c, err := kubernetes.NewClients(&rest.Config{Host: "http://cluster", Transport: over, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func answer(code int, body io.Reader) *http.Response {
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(body), ContentLength: -1,
+	}
+}
+
+// listsOf are lists of a fake client.
+func listsOf(t *testing.T, list func(*http.Request) (runtime.Object, error)) rest.Interface {
+	t.Helper()
+	return clientsOver(t, func(r *http.Request) (*http.Response, error) {
+		object, err := list(r)
+		code := http.StatusOK
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+			s := status.Status()
+			s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+			object, code = &s, int(s.Code)
+		} else if err != nil {
+			return nil, err
+		}
+		body, err := json.Marshal(object)
+		return answer(code, strings.NewReader(string(body))), err
+	}).Lists
+}
+
+// endless is an API server that lists as many objects as it is asked for, of one text each, and counts the bytes that were read of it.
+type endless struct {
+	item  func(i int) string // JSON of one; empty at the end
+	pages int                // empty pages with a token follow, so many; less than 0 without end
+
+	sent  int
+	bytes int64
+}
+
+// page is a page of at most 500.
+func (e *endless) page() io.Reader {
+	return &endlessPage{e: e, rest: `{"kind":"AnyList","apiVersion":"v1","items":[`}
+}
+
+type endlessPage struct {
+	e     *endless
+	n     int
+	rest  string // to be sent next
+	ended bool
+}
+
+// Read implements [io.Reader].
+func (p *endlessPage) Read(to []byte) (int, error) {
+	if p.rest == "" && p.ended {
+		return 0, io.EOF
+	}
+	if p.rest == "" {
+		p.rest = p.next()
+	}
+	n := copy(to, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// next is the next item, or the end.
+func (p *endlessPage) next() string {
+	item := ""
+	if p.n < 500 {
+		item = p.e.item(p.e.sent)
+	}
+	if item == "" {
+		p.ended = true
+		token := ""
+		if p.n == 500 || p.e.pages != 0 {
+			p.e.pages--
+			token = "next"
+		}
+		return fmt.Sprintf(`],"metadata":{"resourceVersion":"1","continue":%q}}`, token)
+	}
+	if p.n > 0 {
+		item = "," + item
+	}
+	p.n++
+	p.e.sent++
+	p.e.bytes += int64(len(item))
+	return item
+}
+
+func (e *endless) configMaps(t *testing.T) *kubernetes.Source {
+	t.Helper()
+	clients := clientsOver(t, func(*http.Request) (*http.Response, error) { return answer(http.StatusOK, e.page()), nil })
+	_, client := newSource(t, namespace)
+	s, err := kubernetes.New(kubernetes.Options{Client: client.CoreV1(), Lists: clients.Lists, Namespace: "mesh", Decoder: configtest.NewDecoder()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (e *endless) resources(t *testing.T) *kubernetes.CustomResources {
+	t.Helper()
+	c := newCluster(t)
+	clients := clientsOver(t, func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/hookroutes") {
+			return answer(http.StatusOK, e.page()), nil
+		}
+		return answer(http.StatusOK, strings.NewReader(`{"kind":"AnyList","metadata":{"resourceVersion":"1"},"items":[]}`)), nil
+	})
+	s, err := kubernetes.NewCustomResources(kubernetes.CustomResourcesOptions{
+		Client: c.client, Lists: clients.Lists, Metadata: c.metadata, Decoder: configtest.NewDecoder(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const manyRoute = `{"apiVersion":"portcullis.dev/v1","kind":"HookRoute","metadata":{"name":"r%d","uid":"u%d","resourceVersion":"1","generation":1%s},` +
+	`"spec":{"configuration":"p","stream":{}}}`
+
+// TestAListingEndsAtItsBounds: in objects, in bytes, and in pages without objects.
+func TestAListingEndsAtItsBounds(t *testing.T) {
+	route := func(padding string) func(int) string {
+		return func(i int) string { return fmt.Sprintf(manyRoute, i, i, padding) }
+	}
+	text := func(bytes int) func(int) string {
+		return func(i int) string {
+			return fmt.Sprintf(`{"metadata":{"name":"m%d","uid":"u%d","resourceVersion":"1"},"data":{"x.txt":%q}}`, i, i, strings.Repeat("a", bytes))
+		}
+	}
+	none := func(int) string { return "" }
+	for name, test := range map[string]struct {
+		item      func(int) string
+		resources bool
+		want      string
+		most      int64 // bytes that are sent
+	}{
+		"custom resources without end":             {route(""), true, "more than 2000 objects or 1048576 bytes", 1 << 20},
+		"custom resources with managed fields":     {route(`,"managedFields":[{"manager":"` + strings.Repeat("m", 10<<10) + `"}]`), true, "more than 2000 objects or 1048576 bytes", 2 << 20},
+		"ConfigMaps with nothing to keep":          {text(100 << 10), false, "more than 2000 objects or 1048576 bytes", 2 << 20},
+		"pages without anything, and a next one":   {none, false, "more than 2000 objects or 1048576 bytes", 0},
+		"pages of resources without anything":      {none, true, "more than 2000 objects or 1048576 bytes", 0},
+		"a member that is no object of any length": {func(int) string { return `"` + strings.Repeat("a", 100<<10) + `"` }, false, "", 1 << 20},
+	} {
+		e := &endless{item: test.item, pages: -1}
+		var s config.Source
+		if test.resources {
+			r := e.resources(t)
+			r.SetBounds(10_000, 8<<20, 2000, 1<<20)
+			s = r
+		} else {
+			m := e.configMaps(t)
+			m.SetBounds(10_000, 8<<20, 2000, 1<<20)
+			s = m
+		}
+		if _, err := s.List(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) || e.bytes > test.most {
+			t.Errorf("%s: %d objects of %d bytes were sent, error %v, want %q", name, e.sent, e.bytes, err, test.want)
+		}
+	}
+}
+
+// TestKeysThatAreNoDocumentsAreNotKept: and so many ConfigMaps of them are within the bounds of what is kept.
+func TestKeysThatAreNoDocumentsAreNotKept(t *testing.T) {
+	e := &endless{item: func(i int) string {
+		if i == 400 {
+			return ""
+		}
+		return fmt.Sprintf(`{"metadata":{"name":"m%d","uid":"u%d","resourceVersion":"1"},"data":{"x.txt":%q}}`, i, i, strings.Repeat("a", 10<<10))
+	}}
+	s := e.configMaps(t)
+	s.SetBounds(1000, 400*600, 2000, 8<<20)
+	l, err := s.List(t.Context())
+	if l = l.Decoded(); err != nil || len(l.Objects) > 0 || len(l.Problems) != 400 || l.Problems.Err() != nil {
+		t.Errorf("%d objects, %d problems, %v", len(l.Objects), len(l.Problems), err)
+	}
+}
+
+// TestAListingBeyondItsBoundsKeepsTheObjectsInForce, if there was one before.
+func TestAListingBeyondItsBoundsKeepsTheObjectsInForce(t *testing.T) {
+	most := 10
+	e := &endless{}
+	e.item = func(i int) string {
+		if i == most {
+			return ""
+		}
+		return fmt.Sprintf(manyRoute, i, i, "")
+	}
+	s := e.resources(t)
+	s.SetBounds(1000, 1<<20, 600, 1<<20)
+	first, err := s.List(t.Context())
+	if err != nil || len(first.Decoded().Objects) != 10 {
+		t.Fatalf("%v, %v", first, err)
+	}
+	e.sent, most = 0, 601
+	l, err := s.List(t.Context())
+	if err != nil || l.Revision == first.Revision {
+		t.Fatalf("%v, %v", l, err)
+	}
+	if l = l.Decoded(); len(l.Problems) != 1 || l.Problems[0].Code != config.CodeLimit || l.Problems[0].File != "" || l.Problems[0].NamesObject() {
+		t.Errorf("%v", l.Problems)
+	}
+}
