@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,7 +67,8 @@ type CustomResources struct {
 type lastListing struct {
 	revision  string
 	resources []resource
-	checked   time.Time // the definitions, last
+	sizes     map[string]size // of those that keep their place, by file
+	checked   time.Time       // the definitions, last
 }
 
 // DefinitionsInterval is how often the definitions are looked at while listings are equal.
@@ -89,27 +91,31 @@ func (s *CustomResources) Name() string { return CustomResourcesName }
 // the cluster does not know, or whose CustomResourceDefinition is being deleted, is an error: API servers delete the objects of a
 // kind one by one before the kind itself.
 func (s *CustomResources) List(ctx context.Context) (config.Listing, error) {
-	var all []resource
+	last := s.last.Load()
+	if last == nil {
+		last = &lastListing{}
+	}
+	all := shelf[resource]{admission: admit(s.bounds.kept, last.sizes), parts: map[string]resource{}}
 	moment, r := metav1.ListOptions{}, reading{lists: s.o.Lists, bounds: s.bounds}
 	for _, kind := range kinds.Resources() {
 		version, err := r.pages(ctx, "/apis/"+kinds.APIVersion+"/"+kind.Plural, moment, func(raw []byte) error {
-			one, bytes, err := resourceOf(kind, raw)
+			one, p, err := resourceOf(kind, raw)
 			if err != nil {
 				return err
 			}
-			all = append(all, one)
-			return r.keep(bytes)
+			return all.put(p, one)
 		})
 		if err != nil {
-			return frozen(s.last.Load() == nil, problemWith(kind, err))
+			return frozen(last.checked.IsZero(), problemWith(kind, err))
 		}
 		if moment.ResourceVersion == "" && version != "" {
 			moment = metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 		}
 	}
-	l := s.listing(all)
-	next := &lastListing{revision: l.Revision, resources: all}
-	if last := s.last.Load(); last != nil && last.revision == l.Revision && time.Since(last.checked) < DefinitionsInterval {
+	sizes, refused := all.admission.end()
+	next := &lastListing{resources: slices.Collect(maps.Values(all.parts)), sizes: sizes}
+	l := s.listing(next.resources, refused)
+	if next.revision = l.Revision; last.revision == l.Revision && time.Since(last.checked) < DefinitionsInterval {
 		next.checked = last.checked // no object has gone
 	} else {
 		next.checked = time.Now()
@@ -160,15 +166,19 @@ func (s *CustomResources) checkDefinitions(ctx context.Context) error {
 }
 
 // listing names the objects, and leaves the decoding of changed ones to the listing.
-func (s *CustomResources) listing(all []resource) config.Listing {
+func (s *CustomResources) listing(all []resource, refused []refusal) config.Listing {
 	slices.SortFunc(all, func(a, b resource) int { return strings.Compare(a.file(), b.file()) })
 	digest := sha256.New()
 	for i := range all {
 		fmt.Fprintf(digest, "%s %s\n", all[i].file(), all[i].version)
 	}
+	digestOf(digest, refused)
 	return config.Listing{
 		Revision: hex.EncodeToString(digest.Sum(nil)[:16]),
-		Decode:   func() ([]config.Object, config.Problems) { return s.decode(all) },
+		Decode: func() ([]config.Object, config.Problems) {
+			objects, problems := s.decode(all)
+			return objects, append(problems, problemsOf(refused, s.bounds.kept, "custom resources", func(name string) []string { return []string{name} })...)
+		},
 	}
 }
 
@@ -218,21 +228,22 @@ type resource struct {
 // maxStatusBytes bounds a status that is read, in bytes. A longer one was written by someone else, and is replaced.
 const maxStatusBytes = 16 << 10
 
-// resourceOf reads a custom resource. It takes so many bytes of memory.
-func resourceOf(kind kinds.Resource, raw []byte) (r resource, bytes int64, err error) {
+// resourceOf reads a custom resource.
+func resourceOf(kind kinds.Resource, raw []byte) (r resource, p part, err error) {
 	content := map[string]any{}
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
-		return r, 0, err
+		return r, p, err
 	}
 	o := &unstructured.Unstructured{Object: content}
 	r = resource{kind: kind, name: o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration()}
+	p = part{name: r.file(), created: o.GetCreationTimestamp().Time, size: size{1, objectBytes}}
 	if status, ok := content["status"].(map[string]any); ok {
 		text, err := json.Marshal(status)
 		if err != nil {
-			return r, 0, err
+			return r, p, err
 		}
 		if len(text) <= maxStatusBytes && runtime.DefaultUnstructuredConverter.FromUnstructured(status, &r.status) == nil {
-			bytes = int64(len(text))
+			p.size.bytes += int64(len(text))
 		} else {
 			r.status = Status{}
 		}
@@ -240,15 +251,16 @@ func resourceOf(kind kinds.Resource, raw []byte) (r resource, bytes int64, err e
 	delete(content, "status")
 	content["apiVersion"], content["kind"], content["metadata"] = kinds.APIVersion, kind.Kind, authored(o)
 	if r.document, err = json.Marshal(content); err != nil {
-		return r, 0, err
+		return r, p, err
 	}
 	metadata, err := json.Marshal(content["metadata"])
 	if err != nil {
-		return r, 0, err
+		return r, p, err
 	}
 	sum := sha256.Sum256(metadata)
 	r.version = fmt.Sprintf("%s %d %x", r.uid, r.generation, sum[:16])
-	return r, bytes + int64(len(r.document)), nil
+	p.size.bytes += int64(len(r.document))
+	return r, p, nil
 }
 
 // authored is the author's part of the metadata of an object: the rest is the API server's.

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,10 +51,17 @@ type Options struct {
 type Source struct {
 	o      Options
 	bounds bounds
-	listed atomic.Bool // once
+	places *places // of the last listing; nil before the first; owned by List
 
 	mu      sync.Mutex
 	decoded config.DecodeCache[types.UID, string] // by resource version
+	objects map[string]size                       // of the ConfigMaps that were decoded, by name
+}
+
+// places are the ConfigMaps of a listing that keep their place, by name.
+type places struct {
+	sizes map[string]size
+	files map[string][]string
 }
 
 var _ config.Source = (*Source)(nil)
@@ -80,17 +87,52 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	if namespace.DeletionTimestamp != nil {
 		return config.Listing{}, fmt.Errorf("namespace %s of the configuration is being deleted", s.o.Namespace)
 	}
-	all, err := s.configMaps(ctx)
-	if err != nil {
-		return frozen(!s.listed.Load(), fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err))
+	last := s.places
+	if last == nil {
+		last = &places{}
 	}
-	s.listed.Store(true)
-	return s.listing(all), nil
+	all, err := s.configMaps(ctx, last)
+	if err != nil {
+		return frozen(s.places == nil, fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err))
+	}
+	next, problems := &places{files: make(map[string][]string, len(all.parts))}, config.Problems(nil)
+	var refused []refusal
+	next.sizes, refused = all.admission.end()
+	for name, m := range all.parts {
+		next.files[name] = s.filesOf(&m)
+	}
+	for _, r := range refused {
+		if r.grown {
+			next.files[r.name] = last.files[r.name]
+		}
+	}
+	problems = s.problemsOf(refused, next.files)
+	s.places = next
+	return s.listing(slices.Collect(maps.Values(all.parts)), refused, problems), nil
+}
+
+// problemsOf are the problems of ConfigMaps that do not count. The last good objects of the files that they had stay in force.
+func (s *Source) problemsOf(refused []refusal, files map[string][]string) config.Problems {
+	return problemsOf(refused, s.bounds.kept, path.Join("configmaps", s.o.Namespace), func(name string) []string {
+		if had := files[name]; len(had) > 0 {
+			return had
+		}
+		return []string{path.Join("configmaps", s.o.Namespace, name)}
+	})
+}
+
+// filesOf are the files of a ConfigMap, in order.
+func (s *Source) filesOf(m *configMap) (files []string) {
+	for _, key := range slices.Sorted(maps.Keys(m.files)) {
+		files = append(files, path.Join("configmaps", s.o.Namespace, m.name, key))
+	}
+	return files
 }
 
 // configMap is the part of a ConfigMap that is kept.
 type configMap struct {
 	name            string
+	created         time.Time
 	uid             types.UID
 	resourceVersion string
 	files           map[string]string // by key
@@ -102,17 +144,17 @@ type configMap struct {
 // maxIgnored bounds the keys of a ConfigMap that are named as not read.
 const maxIgnored = 16
 
-// configMaps are all that carry the label.
-func (s *Source) configMaps(ctx context.Context) (all []configMap, err error) {
+// configMaps are all that carry the label, as far as they count.
+func (s *Source) configMaps(ctx context.Context, last *places) (shelf[configMap], error) {
+	all := shelf[configMap]{admission: admit(s.bounds.kept, last.sizes), parts: map[string]configMap{}}
 	r := reading{lists: s.o.Lists, bounds: s.bounds}
 	path := "/api/v1/namespaces/" + s.o.Namespace + "/configmaps"
-	_, err = r.pages(ctx, path, metav1.ListOptions{LabelSelector: Label + "=true"}, func(raw []byte) error {
+	_, err := r.pages(ctx, path, metav1.ListOptions{LabelSelector: Label + "=true"}, func(raw []byte) error {
 		m, err := configMapOf(raw)
 		if err != nil {
 			return err
 		}
-		all = append(all, m)
-		return r.keep(m.bytes())
+		return all.put(part{m.name, m.created, size{1, objectBytes + m.bytes()}}, m)
 	})
 	return all, err
 }
@@ -123,7 +165,7 @@ func configMapOf(raw []byte) (configMap, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &read); err != nil {
 		return configMap{}, err
 	}
-	m := configMap{name: read.Name, uid: read.UID, resourceVersion: read.ResourceVersion, files: map[string]string{}}
+	m := configMap{name: read.Name, created: read.CreationTimestamp.Time, uid: read.UID, resourceVersion: read.ResourceVersion, files: map[string]string{}}
 	for key, text := range read.Data {
 		switch path.Ext(key) {
 		case ".yaml", ".yml", ".json", config.RegoExt:
@@ -154,15 +196,19 @@ func (m *configMap) bytes() (n int64) {
 }
 
 // listing names the ConfigMaps, and leaves the decoding of changed ones to the listing.
-func (s *Source) listing(all []configMap) config.Listing {
+func (s *Source) listing(all []configMap, refused []refusal, problems config.Problems) config.Listing {
 	slices.SortFunc(all, func(a, b configMap) int { return strings.Compare(a.name, b.name) })
 	digest := sha256.New()
 	for i := range all {
 		fmt.Fprintf(digest, "%s %s %s\n", all[i].name, all[i].uid, all[i].resourceVersion)
 	}
+	digestOf(digest, refused)
 	return config.Listing{
 		Revision: hex.EncodeToString(digest.Sum(nil)[:16]),
-		Decode:   func() ([]config.Object, config.Problems) { return s.decode(all) },
+		Decode: func() ([]config.Object, config.Problems) {
+			objects, wrong := s.decode(all)
+			return objects, slices.Concat(wrong, problems)
+		},
 	}
 }
 
@@ -179,14 +225,26 @@ func (s *Source) decode(all []configMap) ([]config.Object, config.Problems) {
 		})
 	}
 	objects, problems := s.decoded.Decode(parts)
-	if len(objects) > s.bounds.objects {
-		return nil, append(problems, config.Problem{
-			Severity: match.SeverityError, Code: config.CodeLimit,
-			Message: fmt.Sprintf("the ConfigMaps hold %d objects, and at most %d are read", len(objects), s.bounds.objects),
-		})
+	counts := make(map[string]int, len(all))
+	for i := range objects {
+		counts[nameOf(&objects[i])]++
 	}
-	return objects, problems
+	admission, files, gone := admit(size{s.bounds.kept.objects, 0}, s.objects), map[string][]string{}, map[string]bool{}
+	for i := range all {
+		m := &all[i]
+		files[m.name] = s.filesOf(m)
+		for _, name := range admission.offer(part{m.name, m.created, size{objects: counts[m.name]}}) {
+			gone[name] = true
+		}
+	}
+	next, refused := admission.end()
+	s.objects = next
+	objects = slices.DeleteFunc(objects, func(o config.Object) bool { return gone[nameOf(&o)] })
+	return objects, append(problems, s.problemsOf(refused, files)...)
 }
+
+// nameOf is the name of the ConfigMap that an object stands in.
+func nameOf(o *config.Object) string { return path.Base(path.Dir(o.File)) }
 
 // decodeFiles reads a ConfigMap. Its files are known by its name and their keys.
 func (s *Source) decodeFiles(m *configMap, budget *config.Budget) (objects []config.Object, problems config.Problems) {

@@ -36,15 +36,14 @@ const (
 	objectBytes = 512
 )
 
-// bounds are the limits of a source.
+// bounds are the limits of a source: of the parts that count, and of a listing.
 type bounds struct {
-	objects     int
-	bytes       int64
+	kept        size
 	listed      int
 	listedBytes int64
 }
 
-func defaultBounds() bounds { return bounds{MaxObjects, MaxBytes, MaxListed, MaxListedBytes} }
+func defaultBounds() bounds { return bounds{size{MaxObjects, MaxBytes}, MaxListed, MaxListedBytes} }
 
 // Clients ask the API server that holds configuration, over an [answers.Transport]. They share their connections, and may be used concurrently.
 type Clients struct {
@@ -84,17 +83,6 @@ type reading struct {
 
 	listed int
 	bytes  int64
-	kept   int
-	held   int64
-}
-
-// keep counts an object whose document and status have so many bytes.
-func (r *reading) keep(bytes int64) error {
-	r.kept++
-	if r.held += objectBytes + bytes; r.kept > r.bounds.objects || r.held > r.bounds.bytes {
-		return &tooMuchError{fmt.Sprintf("there are more than %d objects, or documents of more than %d bytes: remove some", r.bounds.objects, r.bounds.bytes)}
-	}
-	return nil
 }
 
 // pages lists everything at a path, a page at a time, as of one moment: the returned resource version. item gets the JSON of each item, which it may not keep.

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/match"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/internal/configtest"
@@ -227,5 +231,117 @@ func TestAListingBeyondItsBoundsKeepsTheObjectsInForce(t *testing.T) {
 	}
 	if l = l.Decoded(); len(l.Problems) != 1 || l.Problems[0].Code != config.CodeLimit || l.Problems[0].File != "" || l.Problems[0].NamesObject() {
 		t.Errorf("%v", l.Problems)
+	}
+}
+
+// flooded lists twice, before and after a flood, and checks that the objects that were there change and go, and that no problem is about all objects.
+func flooded(t *testing.T, s config.Source, flood func(), want []string) config.Problems {
+	t.Helper()
+	first, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Decoded()
+	flood()
+	l, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = l.Decoded()
+	var names []string
+	for i := range l.Objects {
+		names = append(names, l.Objects[i].Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, want) {
+		t.Errorf("%v count, want %v", names, want)
+	}
+	for _, p := range l.Problems {
+		if p.File == "" || p.Code != config.CodeLimit || p.Severity != match.SeverityError {
+			t.Errorf("%+v", p)
+		}
+	}
+	return l.Problems
+}
+
+func TestAFloodOfCustomResourcesLeavesTheOthersTheirs(t *testing.T) {
+	c := newCluster(t, routeNamed("changed", "a"), routeNamed("gone", "a"))
+	c.source.SetBounds(4, 1<<20, 2000, 1<<20)
+	problems := flooded(t, c.source, func() {
+		c.update(t, strings.Replace(routeNamed("changed", "b"), "generation: 1", "generation: 2", 1))
+		if err := c.client.Resource(resources("hookroutes")).Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 40 {
+			c.create(t, routeNamed(fmt.Sprintf("a%02d", i), "a"))
+		}
+	}, []string{"a00", "a01", "changed"}) // the place of the one that has gone is free in the next listing
+	if len(problems) != 21 || problems[0].File != "hookroutes.portcullis.dev/a02" ||
+		!strings.HasPrefix(problems[20].Message, "18 more are new, and do not count, since there are more than 4 objects, or documents of more than 1048576 bytes") {
+		t.Errorf("%v", problems)
+	}
+	if l, err := c.source.List(t.Context()); err != nil || len(l.Decoded().Objects) != 4 {
+		t.Errorf("%v, %v", l.Decoded().Objects, err)
+	}
+}
+
+func routeNamed(name, configuration string) string {
+	return "apiVersion: portcullis.dev/v1\nkind: HookRoute\nmetadata: {name: " + name + ", uid: " + name + ", generation: 1}\n" +
+		"spec: {configuration: " + configuration + ", stream: {}}\n"
+}
+
+// TestAFloodOfDocumentsInConfigMapsLeavesTheOthersTheirs: one ConfigMap that grows, and a new one.
+func TestAFloodOfDocumentsInConfigMapsLeavesTheOthersTheirs(t *testing.T) {
+	of := func(name, version string, routes ...string) *corev1.ConfigMap {
+		text := ""
+		for _, r := range routes {
+			text += "---\n" + strings.Replace(route, "%", r, 1)
+		}
+		m := configMap(name, version, map[string]string{"x.yaml": text})
+		m.UID = types.UID(name)
+		return m
+	}
+	s, client := newSource(t, namespace, of("one", "1", "a"), of("two", "1", "b", "c"))
+	s.SetBounds(5, 1<<20, 2000, 1<<20)
+	problems := flooded(t, s, func() {}, []string{"a", "b", "c"})
+	if len(problems) > 0 {
+		t.Error(problems)
+	}
+	problems = flooded(t, s, func() {
+		for _, m := range []*corev1.ConfigMap{of("one", "2", "a", "d", "e", "f", "g"), of("two", "2", "c")} {
+			if _, err := client.CoreV1().ConfigMaps("mesh").Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := client.CoreV1().ConfigMaps("mesh").Create(t.Context(), of("new", "2", "h"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}, []string{"c"})
+	if len(problems) != 2 || problems[0].File != "configmaps/mesh/new/x.yaml" || !strings.HasPrefix(problems[1].Message, "it has grown") {
+		t.Errorf("%v", problems)
+	}
+}
+
+// TestAConfigMapThatGrowsTooMuchKeepsItsLastGoodObjects: its files that had them are named, in each listing.
+func TestAConfigMapThatGrowsTooMuchKeepsItsLastGoodObjects(t *testing.T) {
+	text := strings.Replace(route, "%", "a", 1)
+	s, client := newSource(t, namespace, configMap("one", "1", map[string]string{"a.yaml": text}))
+	s.SetBounds(5, 1000, 2000, 1<<20)
+	problems := flooded(t, s, func() {
+		grown := configMap("one", "2", map[string]string{"b.yaml": text + strings.Repeat("#", 1000)})
+		if _, err := client.CoreV1().ConfigMaps("mesh").Update(t.Context(), grown, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}, nil)
+	again := flooded(t, s, func() {}, nil)
+	if len(problems) != 1 || problems[0].File != "configmaps/mesh/one/a.yaml" || !slices.Equal(problems, again) {
+		t.Errorf("%v, then %v", problems, again)
+	}
+}
+
+func TestAPartThatIsListedTwiceIsAnError(t *testing.T) {
+	e := &endless{pages: 1, item: func(i int) string { return fmt.Sprintf(manyRoute, i%2, i, "") }}
+	if _, err := e.resources(t).List(t.Context()); err == nil || !strings.Contains(err.Error(), `lists "hookroutes.portcullis.dev/r0" twice`) {
+		t.Error(err)
 	}
 }
