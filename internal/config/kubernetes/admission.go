@@ -33,7 +33,7 @@ type part struct {
 }
 
 // admission decides which parts of a listing count, within a limit. Nothing that a source has of a part names its author: managed fields are written by
-// clients as they like. So the parts of the listing before keep their place: they count while they are no larger than they were, whoever writes more.
+// clients as they like. So the parts of the listing before keep their place: they count while they are no larger than they were, although others write more.
 // Then come those that have grown, then those that are new, each by the time of their creation and by name, until one does not fit: no later one
 // counts. The decision does not depend on the order in which they are offered. It is pure, and for one goroutine.
 type admission struct {
@@ -43,7 +43,7 @@ type admission struct {
 	total   size            // of before, with the changes that count so far
 	kept    map[string]size // parts that count for good
 	waiting candidates      // parts that count unless better ones take their place
-	cut     *candidate      // the best one that does not count
+	cut     *candidate      // the best candidate that does not count
 	refused []refusal
 }
 
@@ -113,7 +113,7 @@ type candidate struct {
 	cost size
 }
 
-// compare is less than 0 for the better one of two.
+// compare is less than 0 if c is better than d.
 func (c *candidate) compare(d *candidate) int {
 	if c.grown != d.grown {
 		if c.grown {

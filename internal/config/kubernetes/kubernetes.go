@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +52,7 @@ type Options struct {
 type Source struct {
 	o      Options
 	bounds bounds
-	places *places // of the last listing; nil before the first; owned by List
+	last   atomic.Pointer[places] // of the last listing; nil before the first
 
 	mu      sync.Mutex
 	decoded config.DecodeCache[types.UID, string] // by resource version
@@ -87,17 +88,17 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 	if namespace.DeletionTimestamp != nil {
 		return config.Listing{}, fmt.Errorf("namespace %s of the configuration is being deleted", s.o.Namespace)
 	}
-	last := s.places
-	if last == nil {
+	last := s.last.Load()
+	first := last == nil
+	if first {
 		last = &places{}
 	}
 	all, err := s.configMaps(ctx, last)
 	if err != nil {
-		return frozen(s.places == nil, fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err))
+		return frozen(first, fmt.Errorf("ConfigMaps of namespace %s: %w", s.o.Namespace, err))
 	}
-	next, problems := &places{files: make(map[string][]string, len(all.parts))}, config.Problems(nil)
-	var refused []refusal
-	next.sizes, refused = all.admission.end()
+	sizes, refused := all.admission.end()
+	next := &places{sizes: sizes, files: make(map[string][]string, len(all.parts))}
 	for name, m := range all.parts {
 		next.files[name] = s.filesOf(&m)
 	}
@@ -106,9 +107,8 @@ func (s *Source) List(ctx context.Context) (config.Listing, error) {
 			next.files[r.name] = last.files[r.name]
 		}
 	}
-	problems = s.problemsOf(refused, next.files)
-	s.places = next
-	return s.listing(slices.Collect(maps.Values(all.parts)), refused, problems), nil
+	s.last.Store(next)
+	return s.listing(slices.Collect(maps.Values(all.parts)), refused, s.problemsOf(refused, next.files)), nil
 }
 
 // problemsOf are the problems of ConfigMaps that do not count. The last good objects of the files that they had stay in force.

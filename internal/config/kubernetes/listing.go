@@ -30,8 +30,11 @@ const (
 	MaxListed = 100_000
 	// MaxListedBytes bounds the answers of one listing, in bytes: with managed fields, statuses, and keys that are no documents.
 	MaxListedBytes = 512 << 20
-	// pageSize is how many are asked for at a time.
-	pageSize = 500
+	// pageSize is how many are asked for at a time, and firstPage at first.
+	pageSize  = 500
+	firstPage = 16
+	// maxPageBytes bounds a page, in bytes. Fewer are asked for where it is larger. It has at least firstPage items of the API server.
+	maxPageBytes = 64 << 20
 	// objectBytes is the memory of an object beside its document, in bytes.
 	objectBytes = 512
 )
@@ -41,9 +44,12 @@ type bounds struct {
 	kept        size
 	listed      int
 	listedBytes int64
+	page        int64
 }
 
-func defaultBounds() bounds { return bounds{size{MaxObjects, MaxBytes}, MaxListed, MaxListedBytes} }
+func defaultBounds() bounds {
+	return bounds{size{MaxObjects, MaxBytes}, MaxListed, MaxListedBytes, maxPageBytes}
+}
 
 // Clients ask the API server that holds configuration, over an [answers.Transport]. They share their connections, and may be used concurrently.
 type Clients struct {
@@ -83,42 +89,63 @@ type reading struct {
 
 	listed int
 	bytes  int64
+	page   int64 // bytes of this page
 }
+
+// errLargePage is the error of a page of more than maxPageBytes.
+var errLargePage = errors.New("a page of the list is too large")
 
 // pages lists everything at a path, a page at a time, as of one moment: the returned resource version. item gets the JSON of each item, which it may not keep.
 func (r *reading) pages(ctx context.Context, path string, options metav1.ListOptions, item func(raw []byte) error) (resourceVersion string, err error) {
-	options.Limit = pageSize
-	for {
-		before := r.listed
-		page, err := r.page(ctx, path, options, item)
-		if err != nil {
+	options.Limit = firstPage
+	for known := 0; ; { // items behind the token that were read
+		before, n := r.listed, 0
+		page, err := r.one(ctx, path, options, func(raw []byte) error {
+			if n++; n <= known {
+				return nil
+			}
+			return r.count(raw, item)
+		})
+		switch {
+		case errors.Is(err, errLargePage) && options.Limit > 1: // the token has the moment: the same items come again
+			options.Limit, known = max(options.Limit/2, 1), max(known, n)
+			continue
+		case err != nil:
 			return "", err
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		case page.Continue == "":
 			return page.ResourceVersion, nil
 		}
-		r.listed = max(r.listed, before+pageSize) // else empty pages could follow each other without end
+		r.listed = max(r.listed, before+int(options.Limit)) // else empty pages could follow each other without end
 		if err := r.check(); err != nil {
 			return "", err
 		}
-		options.ResourceVersion, options.ResourceVersionMatch = "", "" // the token has it
+		if r.page < r.bounds.page/4 {
+			options.Limit = min(2*options.Limit, pageSize)
+		}
+		known = max(known-n, 0)
+		options.Continue, options.ResourceVersion, options.ResourceVersionMatch = page.Continue, "", "" // the token has it
 	}
 }
 
-func (r *reading) page(ctx context.Context, path string, options metav1.ListOptions, item func(raw []byte) error) (metav1.ListMeta, error) {
+// count counts an item before it is read.
+func (r *reading) count(raw []byte, item func(raw []byte) error) error {
+	r.listed++
+	if err := r.check(); err != nil {
+		return err
+	}
+	return item(raw)
+}
+
+// one reads one page.
+func (r *reading) one(ctx context.Context, path string, options metav1.ListOptions, item func(raw []byte) error) (metav1.ListMeta, error) {
+	r.page = 0
 	request := r.lists.Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON)
 	body, err := request.SpecificallyVersionedParams(&options, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
 		return metav1.ListMeta{}, err
 	}
 	defer body.Close()
-	return answers.Page(counted{body, r}, func(raw []byte) error {
-		r.listed++
-		if err := r.check(); err != nil {
-			return err
-		}
-		return item(raw)
-	})
+	return answers.Page(&counted{body, r, options.Continue != ""}, item)
 }
 
 // check returns an error beyond the bounds.
@@ -133,20 +160,24 @@ func (r *reading) check() error {
 type counted struct {
 	io.Reader
 
-	to *reading
+	to    *reading
+	again bool // it can be asked for again
 }
 
 // Read implements [io.Reader].
-func (c counted) Read(p []byte) (int, error) {
+func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.to.bytes += int64(n)
+	if c.to.page += int64(n); c.again && c.to.page > c.to.bounds.page {
+		return 0, errLargePage
+	}
 	if over := c.to.check(); over != nil {
 		return 0, over
 	}
 	return n, err
 }
 
-// frozen is the listing in the place of one that is beyond the bounds: the objects in force stay as they are. Before the first listing it is an error,
+// frozen is the listing in the place of a listing beyond the bounds: the objects in force stay as they are. Before the first listing it is an error,
 // since there may be no objects in force.
 func frozen(first bool, err error) (config.Listing, error) {
 	over := (*tooMuchError)(nil)

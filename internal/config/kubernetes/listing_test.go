@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,17 +67,21 @@ type endless struct {
 	item  func(i int) string // JSON of one; empty at the end
 	pages int                // empty pages with a token follow, so many; less than 0 without end
 
-	sent  int
-	bytes int64
+	sent   int // of a list
+	served int // of all lists
+	bytes  int64
 }
 
-// page is a page of at most 500.
-func (e *endless) page() io.Reader {
-	return &endlessPage{e: e, rest: `{"kind":"AnyList","apiVersion":"v1","items":[`}
+// page is a page of as many as a request wants, behind its token.
+func (e *endless) page(r *http.Request) io.Reader {
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	e.sent, _ = strconv.Atoi(r.URL.Query().Get("continue"))
+	return &endlessPage{e: e, limit: limit, rest: `{"kind":"AnyList","apiVersion":"v1","items":[`}
 }
 
 type endlessPage struct {
 	e     *endless
+	limit int
 	n     int
 	rest  string // to be sent next
 	ended bool
@@ -98,15 +103,17 @@ func (p *endlessPage) Read(to []byte) (int, error) {
 // next is the next item, or the end.
 func (p *endlessPage) next() string {
 	item := ""
-	if p.n < 500 {
+	if p.n < p.limit {
 		item = p.e.item(p.e.sent)
 	}
 	if item == "" {
 		p.ended = true
 		token := ""
-		if p.n == 500 || p.e.pages != 0 {
+		if p.n == p.limit {
+			token = strconv.Itoa(p.e.sent)
+		} else if p.e.pages != 0 {
 			p.e.pages--
-			token = "next"
+			token = strconv.Itoa(p.e.sent)
 		}
 		return fmt.Sprintf(`],"metadata":{"resourceVersion":"1","continue":%q}}`, token)
 	}
@@ -115,13 +122,14 @@ func (p *endlessPage) next() string {
 	}
 	p.n++
 	p.e.sent++
+	p.e.served++
 	p.e.bytes += int64(len(item))
 	return item
 }
 
 func (e *endless) configMaps(t *testing.T) *kubernetes.Source {
 	t.Helper()
-	clients := clientsOver(t, func(*http.Request) (*http.Response, error) { return answer(http.StatusOK, e.page()), nil })
+	clients := clientsOver(t, func(r *http.Request) (*http.Response, error) { return answer(http.StatusOK, e.page(r)), nil })
 	_, client := newSource(t, namespace)
 	s, err := kubernetes.New(kubernetes.Options{Client: client.CoreV1(), Lists: clients.Lists, Namespace: "mesh", Decoder: configtest.NewDecoder()})
 	if err != nil {
@@ -135,7 +143,7 @@ func (e *endless) resources(t *testing.T) *kubernetes.CustomResources {
 	c := newCluster(t)
 	clients := clientsOver(t, func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/hookroutes") {
-			return answer(http.StatusOK, e.page()), nil
+			return answer(http.StatusOK, e.page(r)), nil
 		}
 		return answer(http.StatusOK, strings.NewReader(`{"kind":"AnyList","metadata":{"resourceVersion":"1"},"items":[]}`)), nil
 	})
@@ -192,7 +200,7 @@ func TestAListingEndsAtItsBounds(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNoDocumentsAreNotKept: and so many ConfigMaps of them are within the bounds of what is kept.
+// TestKeysThatAreNoDocumentsAreNotKept: and so many ConfigMaps of them are within the bounds.
 func TestKeysThatAreNoDocumentsAreNotKept(t *testing.T) {
 	e := &endless{item: func(i int) string {
 		if i == 400 {
@@ -275,7 +283,7 @@ func TestAFloodOfCustomResourcesLeavesTheOthersTheirs(t *testing.T) {
 		for i := range 40 {
 			c.create(t, routeNamed(fmt.Sprintf("a%02d", i), "a"))
 		}
-	}, []string{"a00", "a01", "changed"}) // the place of the one that has gone is free in the next listing
+	}, []string{"a00", "a01", "changed"}) // the place of the object that has gone is free in the next listing
 	if len(problems) != 21 || problems[0].File != "hookroutes.portcullis.dev/a02" ||
 		!strings.HasPrefix(problems[20].Message, "18 more are new, and do not count, since there are more than 4 objects, or documents of more than 1048576 bytes") {
 		t.Errorf("%v", problems)
@@ -343,5 +351,32 @@ func TestAPartThatIsListedTwiceIsAnError(t *testing.T) {
 	e := &endless{pages: 1, item: func(i int) string { return fmt.Sprintf(manyRoute, i%2, i, "") }}
 	if _, err := e.resources(t).List(t.Context()); err == nil || !strings.Contains(err.Error(), `lists "hookroutes.portcullis.dev/r0" twice`) {
 		t.Error(err)
+	}
+}
+
+// TestALargePageIsAskedForAgainInParts: 500 objects at a time would be more than an answer may have.
+func TestALargePageIsAskedForAgainInParts(t *testing.T) {
+	e := &endless{item: func(i int) string {
+		size := 10
+		if i >= 600 {
+			size = 4 << 10
+		}
+		if i == 700 {
+			return ""
+		}
+		return fmt.Sprintf(`{"metadata":{"name":"m%d","uid":"u%d"},"data":{"x.yaml":"","x.txt":"`, i, i) + strings.Repeat("a", size) + `"}}`
+	}}
+	s := e.configMaps(t)
+	s.SetBounds(1000, 1<<20, 2000, 1<<20)
+	l, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = l.Decoded()
+	if len(l.Problems) != 2*700 { // of each an empty document, and a key that is not read
+		t.Errorf("%d problems", len(l.Problems))
+	}
+	if e.served <= 700 {
+		t.Error("no page was too large")
 	}
 }
