@@ -3,7 +3,8 @@
 // read, books them to the cluster, follows no redirect, and quotes of an error its code, its reason and the start of its message. [Items] reads a
 // list item by item.
 //
-// Every client of an API server in a dispatcher or a bridge uses a Transport. The operator who wrote the Cluster chose the address.
+// Every client of a cluster's API server uses a Transport, in a dispatcher, in a bridge and in a command. The operator who wrote the Cluster, or the kubeconfig
+// of a command, chose the address.
 package answers
 
 import (
@@ -12,6 +13,8 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/dispatcher/turns"
@@ -77,6 +80,15 @@ func (t Transport) reservation(ctx context.Context) (r *memory.Reservation, rele
 	}
 	r, err = t.Memory.Reserve(t.Cluster, 0)
 	return r, r.Release, err
+}
+
+// Bound has all clients that are made of a configuration read answers over such a Transport. Credentials are added above it, so that none is sent elsewhere.
+func (t Transport) Bound(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		bound := t
+		bound.RoundTripper = next
+		return bound
+	})
 }
 
 // RoundTrip implements [http.RoundTripper].

@@ -74,7 +74,7 @@ type Registrar struct {
 	validating kind[*admissionregistrationv1.ValidatingWebhookConfiguration]
 }
 
-// New returns a registrar for the cluster of a configuration. It does no I/O.
+// New returns a registrar for the cluster of a configuration, which bounds the answers ([answers.Transport.Bound]). It does no I/O.
 func New(config *rest.Config) (*Registrar, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -297,7 +297,8 @@ func TestEachInputThatATenantChoosesHasARole(t *testing.T) {
 		"a request to `portcullis console`":                      "the operator's own browser chooses it, and the console is another process",
 		"the objects of a cluster that `portcullis audit` lists": "an operator audits, in another process",
 		"ConfigMaps and custom resources that are configuration": "the mesh under attack keeps its configuration in a store, and one process reads either",
-		"a log for `portcullis replay`":                          "an operator replays, in another process",
+		"the objects of a cluster that commands read: `lint` and `policy import` with `--kube-context`, `check`, `cluster register`, `cluster join`, `certs keep`": "an operator runs them, in other processes",
+		"a log for `portcullis replay`": "an operator replays, in another process",
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
 	if err != nil {

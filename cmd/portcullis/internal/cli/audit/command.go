@@ -126,7 +126,7 @@ func (c *command) run(cmd *cobra.Command) (err error) {
 	if !slices.Contains(c.options.Groups, user.AllAuthenticated) {
 		c.options.Groups = append(c.options.Groups, user.AllAuthenticated)
 	}
-	config, err := c.server.Config()
+	config, err := c.server.Unbounded() // audit.Connect bounds the answers
 	if err != nil {
 		return err
 	}

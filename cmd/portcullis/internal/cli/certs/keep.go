@@ -18,6 +18,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/certs/keep"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
 // DefaultAuthoritySecret is the Secret of the authority that `certs keep` and the chart name.
@@ -162,6 +163,7 @@ func (c *keepCommand) store() (store keep.Store, done func() error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+	answers.Transport{}.Bound(config)
 	namespace, _, err := loaded.Namespace()
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)

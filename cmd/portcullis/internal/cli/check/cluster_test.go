@@ -121,3 +121,10 @@ func TestTokensOfDispatchersAreOld(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckBesideAHostileAPIServer(t *testing.T) {
+	mesh := clitest.StartMesh(t, nil)
+	clitest.BesideAHostileAPIServer(t, func(kubeconfig string) clitest.Result {
+		return clitest.Execute(t, NewCommand(), nil, "--ready-file", mesh.File(t), "--api-server", "--kubeconfig", kubeconfig)
+	})
+}

@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
 )
@@ -89,9 +90,7 @@ func checkAccessFile(ctx context.Context, file string, cluster *rest.Config, tok
 
 // accepts returns the error of a cluster about a token.
 func accepts(ctx context.Context, cluster *rest.Config, token string) error {
-	config := rest.AnonymousClientConfig(cluster)
-	config.BearerToken = token
-	client, err := discovery.NewDiscoveryClientForConfig(config)
+	client, err := discovery.NewDiscoveryClientForConfig(connect.Anonymous(cluster, token))
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}

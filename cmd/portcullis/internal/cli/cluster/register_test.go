@@ -345,3 +345,18 @@ func authority(t *testing.T) []byte {
 	}
 	return ca.CA().CertPEM
 }
+
+// TestRegistrationsBesideAHostileAPIServer writes entries into the cluster, and asks it which resources it serves.
+func TestRegistrationsBesideAHostileAPIServer(t *testing.T) {
+	dir := configuration(t, map[string]string{"hooks.yaml": registeredHooks, "mesh.yaml": registeredMesh})
+	clitest.BesideAHostileAPIServer(t, func(kubeconfig string) clitest.Result {
+		return register(t, "prod-1", "--apply", "--config", dir, "--url", "https://mesh", "--kubeconfig", kubeconfig)
+	})
+	clitest.BesideAHostileAPIServer(t, func(kubeconfig string) clitest.Result {
+		c := &kinds.Cluster{Spec: kinds.ClusterSpec{Kubeconfig: kubeconfig}}
+		if _, err := familiesOf(t.Context(), c); err != nil {
+			return clitest.Result{Notes: err.Error(), Code: 1}
+		}
+		return clitest.Result{}
+	})
+}

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
 	"github.com/portcullis-mesh/portcullis/conversion/custom"
 	"github.com/portcullis-mesh/portcullis/conversion/equivalents"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
@@ -22,7 +22,7 @@ const askTimeout = 10 * time.Second
 // does not answer, it returns all resources that Kubernetes ever served, which does no harm, and the reason as the error.
 func familiesOf(ctx context.Context, c *kinds.Cluster) (registration.Families, error) {
 	if c.Spec.Kubeconfig != "" {
-		conf, err := clientcmd.BuildConfigFromFlags("", c.Spec.Kubeconfig)
+		conf, err := connect.ConfigOf(c.Spec.Kubeconfig)
 		if err != nil {
 			return equivalents.Known().Families(), err
 		}

@@ -1,11 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -14,32 +14,35 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
 // Limits of the definitions of a cluster.
 const (
 	// definitionsPage is how many definitions an API server is asked for at a time.
 	definitionsPage = 50
-	// maxDefinitions is how many definitions lint decodes at most, and maxDefinitionsBytes of how many bytes.
-	maxDefinitions      = 5000
-	maxDefinitionsBytes = 64 << 20
+	// MaxDefinitions is how many definitions lint decodes at most, MaxDefinitionsBytes of how many bytes, and MaxDefinitionsParts with how many objects and
+	// arrays: each property of a schema is an object, and takes half a kilobyte of memory.
+	MaxDefinitions      = 5000
+	MaxDefinitionsBytes = 64 << 20
+	MaxDefinitionsParts = 500_000
 	// definitionsTimeout is how long it reads them.
 	definitionsTimeout = time.Minute
 )
 
 // definitionsOf lists the CustomResourceDefinitions of a cluster.
 func definitionsOf(ctx context.Context, server *connect.APIServer) ([]apiextensionsv1.CustomResourceDefinition, error) {
-	conf, err := server.Config()
+	conf, err := server.Lists()
 	if err != nil {
 		return nil, err
 	}
-	client, err := apiextensionsclient.NewForConfig(rest.AddUserAgent(rest.CopyConfig(conf), "portcullis-lint"))
+	client, err := apiextensionsclient.NewForConfig(rest.AddUserAgent(conf, "portcullis-lint"))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
-	all := definitions{bytes: maxDefinitionsBytes}
+	all := definitions{bytes: MaxDefinitionsBytes, parts: MaxDefinitionsParts}
 	for next := ""; ; {
 		request := client.RESTClient().Get().Resource("customresourcedefinitions").SetHeader("Accept", "application/json").
 			Param("limit", strconv.Itoa(definitionsPage)).Param("continue", next)
@@ -54,8 +57,8 @@ func definitionsOf(ctx context.Context, server *connect.APIServer) ([]apiextensi
 
 // definitions are read page by page.
 type definitions struct {
-	items []apiextensionsv1.CustomResourceDefinition
-	bytes int64 // that may still be read
+	items        []apiextensionsv1.CustomResourceDefinition
+	bytes, parts int // that may still be read
 }
 
 // read adds a page, and returns where the next one begins; empty for the last one.
@@ -65,33 +68,28 @@ func (d *definitions) read(ctx context.Context, request *rest.Request) (next str
 		return "", err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(body, d.bytes+1))
-	if err != nil {
-		return "", err
+	meta, err := answers.Page(body, d.add)
+	return meta.Continue, err
+}
+
+// add adds a definition. Its objects and arrays are counted before it is decoded, with the brackets in its texts.
+func (d *definitions) add(raw []byte) error {
+	d.bytes -= len(raw)
+	d.parts -= bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("["))
+	switch {
+	case d.bytes < 0:
+		return tooMany("bytes", MaxDefinitionsBytes)
+	case d.parts < 0:
+		return tooMany("objects and arrays", MaxDefinitionsParts)
+	case len(d.items) == MaxDefinitions:
+		return tooMany("definitions", MaxDefinitions)
 	}
-	var page struct {
-		Metadata struct {
-			Continue string `json:"continue"`
-		} `json:"metadata"`
-		Items []json.RawMessage `json:"items"`
+	var one apiextensionsv1.CustomResourceDefinition
+	if err := json.Unmarshal(raw, &one); err != nil {
+		return fmt.Errorf("an item of the list is no definition: %w", err)
 	}
-	if d.bytes -= int64(len(data)); d.bytes < 0 {
-		return "", tooMany("bytes", maxDefinitionsBytes)
-	}
-	if err := json.Unmarshal(data, &page); err != nil {
-		return "", errors.New("the answer of the API server is no list")
-	}
-	if len(d.items)+len(page.Items) > maxDefinitions {
-		return "", tooMany("definitions", maxDefinitions)
-	}
-	for _, item := range page.Items {
-		var one apiextensionsv1.CustomResourceDefinition
-		if err := json.Unmarshal(item, &one); err != nil {
-			return "", fmt.Errorf("an item of the list is no definition: %w", err)
-		}
-		d.items = append(d.items, one)
-	}
-	return page.Metadata.Continue, nil
+	d.items = append(d.items, one)
+	return nil
 }
 
 func tooMany(unit string, limit int) error {

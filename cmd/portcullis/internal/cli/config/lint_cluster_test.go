@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
 // aboutWidgets is a policy whose expression misspells a field of a custom resource.
@@ -44,23 +45,42 @@ func definition(plural, kind, field string) map[string]any {
 func TestTheDefinitionsOfAClusterAreBounded(t *testing.T) {
 	for want, answer := range map[string]func(w io.Writer){
 		"more than 5000 definitions": func(w io.Writer) {
-			fmt.Fprintf(w, `{"items":[%s{}]}`, strings.Repeat(`{},`, maxDefinitions))
+			fmt.Fprintf(w, `{"kind":"List","items":[%s{}]}`, strings.Repeat(`{},`, MaxDefinitions))
 		},
 		"more than 67108864 bytes": func(w io.Writer) {
+			fmt.Fprint(w, `{"kind":"List","items":[`)
+			for item := `{"metadata":{"name":"` + strings.Repeat("x", 1<<20) + `"}},`; ; {
+				if _, err := io.WriteString(w, item); err != nil {
+					return
+				}
+			}
+		},
+		"more than 500000 objects and arrays": func(w io.Writer) {
+			item := `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"allOf":[{}` + strings.Repeat(",{}", answers.MaxItemParts-100) + `]}}}]}},`
+			fmt.Fprintf(w, `{"kind":"List","items":[%s{}]}`, strings.Repeat(item, MaxDefinitionsParts/answers.MaxItemParts+1))
+		},
+		"has more than 50000 objects": func(w io.Writer) {
+			fmt.Fprintf(w, `{"kind":"List","items":[{"spec":{"versions":[{}%s]}}]}`, strings.Repeat(",{}", answers.MaxItemParts))
+		},
+		"larger than 8388608 bytes": func(w io.Writer) {
 			for text := strings.Repeat(" ", 1<<20); ; {
 				if _, err := io.WriteString(w, text); err != nil {
 					return
 				}
 			}
 		},
-		"is no list":       func(w io.Writer) { fmt.Fprint(w, `[]`) },
-		"is no definition": func(w io.Writer) { fmt.Fprint(w, `{"items":[7]}`) },
+		"want \"{\" in JSON": func(w io.Writer) { fmt.Fprint(w, `[]`) },
+		"is no definition":   func(w io.Writer) { fmt.Fprint(w, `{"items":[7]}`) },
 	} {
-		file := serverOf(t, func(w http.ResponseWriter, _ *http.Request) { answer(w) })
+		file := serverOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			answer(w)
+		})
 		clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+file).Fails(t, want)
 	}
 	file := serverOf(t, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"items":[%s{}]}`, strings.Repeat(`{},`, maxDefinitions-1))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"List","items":[%s{}]}`, strings.Repeat(`{},`, MaxDefinitions-1))
 	})
 	if r := clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+file); r.Code != 0 {
 		t.Errorf("exit code %d with as many definitions as may be: %s", r.Code, r.Notes)
@@ -112,4 +132,10 @@ func TestLintChecksTypesByTheDefinitionsOfACluster(t *testing.T) {
 	clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+definitionServer(t)).
 		Fails(t, "customresourcedefinitions of the cluster: ")
 	clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig=nothere").Fails(t, "nothere")
+}
+
+func TestLintBesideAHostileAPIServer(t *testing.T) {
+	clitest.BesideAHostileAPIServer(t, func(kubeconfig string) clitest.Result {
+		return clitest.Execute(t, NewLint(), strings.NewReader(aboutWidgets), "-f", "-", "--kubeconfig="+kubeconfig)
+	})
 }

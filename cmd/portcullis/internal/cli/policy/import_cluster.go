@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/policy"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 )
 
@@ -37,21 +37,13 @@ var policyResources = []struct{ resource, kind string }{ //nolint:gochecknogloba
 	{"mutatingadmissionpolicybindings", policy.MutatingKind + "Binding"},
 }
 
-// page is a page of a list, as API servers answer it.
-type page struct {
-	Metadata struct {
-		Continue string `json:"continue"`
-	} `json:"metadata"`
-	Items []map[string]json.RawMessage `json:"items"`
-}
-
 // readCluster adds the policies and bindings of a cluster.
 func (c *importCommand) readCluster(ctx context.Context, into *importer) error {
-	conf, err := c.server.Config()
+	conf, err := c.server.Lists()
 	if err != nil {
 		return err
 	}
-	conf = rest.AddUserAgent(rest.CopyConfig(conf), "portcullis-policy-import")
+	conf = rest.AddUserAgent(conf, "portcullis-policy-import")
 	conf.QPS = -1 // one page after another, of a bounded number
 	client, err := admissionregistrationclient.NewForConfig(conf)
 	if err != nil {
@@ -81,46 +73,53 @@ func readResource(ctx context.Context, client rest.Interface, resource, kind str
 
 func readPages(ctx context.Context, client rest.Interface, of schema.GroupVersionKind, resource string, into *importer) error {
 	for next := ""; ; {
-		p, err := readPage(ctx, client.Get().AbsPath("apis", of.GroupVersion().String(), resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next))
+		p := page{of: of, listed: &into.listed}
+		err := p.read(ctx, client.Get().AbsPath("apis", of.GroupVersion().String(), resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next))
 		if err != nil {
 			return err
 		}
-		if into.listed += len(p.Items); into.listed > config.MaxDocuments {
-			return fmt.Errorf("the cluster has more than %d policies and bindings: write those that you want into files", config.MaxDocuments)
+		if p.documents.Len() > 0 {
+			into.add(resource, p.documents.Bytes())
 		}
-		var documents bytes.Buffer
-		for _, item := range p.Items {
-			item["apiVersion"], item["kind"] = json.RawMessage(strconv.Quote(of.GroupVersion().String())), json.RawMessage(strconv.Quote(of.Kind))
-			if err := json.NewEncoder(&documents).Encode(item); err != nil {
-				return err
-			}
-		}
-		if documents.Len() > 0 {
-			into.add(resource, documents.Bytes())
-		}
-		if next = p.Metadata.Continue; next == "" {
+		if next = p.next; next == "" {
 			return nil
 		}
 	}
 }
 
-// readPage reads a page of at most config.MaxFileBytes.
-func readPage(ctx context.Context, request *rest.Request) (p *page, err error) {
+// page is a page of a list, of at most config.MaxFileBytes.
+type page struct {
+	of        schema.GroupVersionKind
+	listed    *int // objects of all pages
+	bytes     int
+	documents bytes.Buffer
+	next      string // where the next page begins; empty for the last one
+}
+
+func (p *page) read(ctx context.Context, request *rest.Request) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(body, config.MaxFileBytes+1))
-	if err != nil {
-		return nil, err
+	meta, err := answers.Page(body, p.add)
+	p.next = meta.Continue
+	return errors.Join(err, body.Close())
+}
+
+// add adds an object.
+func (p *page) add(raw []byte) error {
+	p.bytes += len(raw)
+	*p.listed++
+	switch {
+	case p.bytes > config.MaxFileBytes:
+		return fmt.Errorf("%d objects have more than %d bytes", pageSize, config.MaxFileBytes)
+	case *p.listed > config.MaxDocuments:
+		return fmt.Errorf("the cluster has more than %d policies and bindings: write those that you want into files", config.MaxDocuments)
 	}
-	if len(data) > config.MaxFileBytes {
-		return nil, fmt.Errorf("%d objects have more than %d bytes", pageSize, config.MaxFileBytes)
+	var item map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &item); err != nil || item == nil {
+		return errors.New("an item of the list is no object")
 	}
-	p = &page{}
-	if err := json.Unmarshal(data, p); err != nil {
-		return nil, errors.New("the answer of the API server is no list")
-	}
-	return p, nil
+	item["apiVersion"], item["kind"] = json.RawMessage(strconv.Quote(p.of.GroupVersion().String())), json.RawMessage(strconv.Quote(p.of.Kind))
+	return json.NewEncoder(&p.documents).Encode(item)
 }

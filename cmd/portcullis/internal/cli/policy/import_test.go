@@ -129,9 +129,9 @@ func oldAPIServer(t *testing.T, policies, perPage int) (kubeconfig string) {
 				items = append(items, fmt.Sprintf(`{"metadata": {"name": "p%d", "resourceVersion": "7"}, "spec": {"validations": [{"expression": "object != null"}],
 					"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}}}`, i))
 			}
-			fmt.Fprintf(w, `{"metadata": {"continue": %q}, "items": [%s]}`, next, strings.Join(items, ","))
+			fmt.Fprintf(w, `{"kind": "List", "metadata": {"continue": %q}, "items": [%s]}`, next, strings.Join(items, ","))
 		case root + "validatingadmissionpolicybindings":
-			fmt.Fprint(w, `{"metadata": {}, "items": [{"metadata": {"name": "b"}, "spec": {"policyName": "p0", "validationActions": ["Warn"]}}]}`)
+			fmt.Fprint(w, `{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "b"}, "spec": {"policyName": "p0", "validationActions": ["Warn"]}}]}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
@@ -164,5 +164,11 @@ func TestImportReadsTheCluster(t *testing.T) {
 
 func TestImportBoundsTheList(t *testing.T) {
 	got := clitest.Execute(t, NewCommand(), nil, "import", "--kubeconfig", oldAPIServer(t, config.MaxDocuments+1, config.MaxDocuments+1))
-	got.Fails(t, "validatingadmissionpolicies of the cluster: the cluster has more than 5000 policies and bindings")
+	got.Fails(t, "validatingadmissionpolicies of the cluster: the list of the API server: the cluster has more than 5000 policies and bindings")
+}
+
+func TestImportBesideAHostileAPIServer(t *testing.T) {
+	clitest.BesideAHostileAPIServer(t, func(kubeconfig string) clitest.Result {
+		return clitest.Execute(t, NewCommand(), nil, "import", "--kubeconfig", kubeconfig)
+	})
 }
