@@ -19,6 +19,9 @@ func TestCheckFindsHooksWithoutAHost(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
 	ready := info.file(t)
 	r := clitest.Execute(t, check.NewCommand(), nil, "--ready-file", ready)
+	for deadline := time.Now().Add(2 * time.Minute); strings.Contains(r.Out, "judges nothing") && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		r = clitest.Execute(t, check.NewCommand(), nil, "--ready-file", ready) // the first report of a dispatcher may be older than its first listing
+	}
 	if r.Code != 0 || !strings.Contains(r.Out, "  ok   the mesh answers API servers at ") || !strings.Contains(r.Out, "  ok   every hook in force has a host") {
 		t.Errorf("a mesh without hooks: exit code %d\n%s%s", r.Code, r.Out, r.Notes)
 	}
