@@ -76,7 +76,7 @@ func TestTheReferenceListsTheCodesOfFindings(t *testing.T) {
 }
 
 func TestTheLimitsOfTheReferenceExist(t *testing.T) {
-	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "kubernetes": "kubernetes", "cluster": "../cluster", "identity": "../identity", "gateway": "gateway", "service": "service", "lint": "lint", "match": "../../dispatcher/match", "policy": "../../dispatcher/policy"}
+	directories := map[string]string{"config": ".", "store": "store", "directory": "directory", "kinds": "kinds", "kubernetes": "kubernetes", "cluster": "../cluster", "follow": "../cluster/follow", "discovery": "../cluster/discovery", "identity": "../identity", "gateway": "gateway", "service": "service", "lint": "lint", "match": "../../dispatcher/match", "policy": "../../dispatcher/policy"}
 	names := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)`").FindAllSubmatch(referencePage(t), -1)
 	if len(names) == 0 {
 		t.Fatal("the reference names no constant")
