@@ -53,6 +53,9 @@ type Transport struct {
 
 	// ItemByItem is for lists that [Items] reads: MaxListBytes, MaxItems, MaxItemBytes and MaxItemParts are the bounds.
 	ItemByItem bool
+	// WholeErrors keeps the messages of errors in one line, without quotation, within MaxErrorBytes: for commands, whose user reads them, and joins, which
+	// read in them which webhook an API server has called.
+	WholeErrors bool
 	// Memory is where the answers are booked, to Cluster, while they are read; nil books nothing. A request with a reservation of its own
 	// is booked there: see [Booked].
 	Memory  *memory.Ledger
@@ -106,7 +109,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case code < http.StatusOK:
 		err = fmt.Errorf("the API server answered HTTP %d to a request for JSON", code)
 	case code > http.StatusPartialContent:
-		return refusal(response), nil
+		return t.refusal(response), nil
 	case response.ContentLength != 0 && !isJSON(response.Header):
 		err = fmt.Errorf("the API server answered with the content type %.64q, and %s alone is read: is there an API server behind the address?",
 			response.Header.Get("Content-Type"), mediaType)

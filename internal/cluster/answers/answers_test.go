@@ -516,3 +516,25 @@ func FuzzThePartsOfAnAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestWholeErrorsAreInOneLineWithoutSecrets has an error whose cause stands behind the bound of quotations, as of a webhook that cannot be called.
+func TestWholeErrorsAreInOneLineWithoutSecrets(t *testing.T) {
+	message := `failed calling webhook "trial.portcullis.dev": ` + strings.Repeat("x", 300) + " Bearer abcdefghijkl\ncause"
+	status, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Message: message})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := Transport{WholeErrors: true, RoundTripper: &answering{code: http.StatusInternalServerError, header: typed("application/json"), body: string(status)}}
+	r, err := over.RoundTrip(httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var got metav1.Status
+	if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want := `failed calling webhook "trial.portcullis.dev": ` + strings.Repeat("x", 300) + " REDACTED cause"; got.Message != want {
+		t.Errorf("message %q, want %q", got.Message, want)
+	}
+}

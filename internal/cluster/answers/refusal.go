@@ -23,7 +23,7 @@ const (
 
 // refusal is an error of the API server as client-go may read it. Of a metav1.Status it has the reason and the start of the message. Of any
 // other body it has nothing: it may be the page of a server that the cluster's owner is not to read.
-func refusal(r *http.Response) *http.Response {
+func (t Transport) refusal(r *http.Response) *http.Response {
 	var said metav1.Status
 	body, err := io.ReadAll(io.LimitReader(r.Body, MaxErrorBytes+1))
 	r.Body.Close()
@@ -32,7 +32,11 @@ func refusal(r *http.Response) *http.Response {
 	body = fmt.Appendf(nil, "HTTP %d, without the Status of an API server", r.StatusCode)
 	if ok && said.Kind == "Status" && said.Status == metav1.StatusFailure {
 		header.Set("Content-Type", mediaType)
-		body, _ = json.Marshal(trimmed(&said, r.StatusCode)) //nolint:errchkjson // strings and numbers alone
+		short := trimmed(&said, r.StatusCode)
+		if t.WholeErrors {
+			short.Message = printable(identity.Redact(said.Message), MaxErrorBytes)
+		}
+		body, _ = json.Marshal(short) //nolint:errchkjson // strings and numbers alone
 	}
 	if after := r.Header.Get("Retry-After"); after != "" {
 		header.Set("Retry-After", after)

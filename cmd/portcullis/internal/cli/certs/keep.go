@@ -163,7 +163,7 @@ func (c *keepCommand) store() (store keep.Store, done func() error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
-	answers.Transport{}.Bound(config)
+	answers.Transport{WholeErrors: true}.Bound(config)
 	namespace, _, err := loaded.Namespace()
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)

@@ -23,11 +23,11 @@ func (a *APIServer) Bind(f *pflag.FlagSet) {
 
 // Config returns the configuration of clients of the API server. They read its answers within bounds ([answers.Transport]): the owner of a cluster
 // chooses the answers, and an operator runs the command.
-func (a *APIServer) Config() (*rest.Config, error) { return a.bound(answers.Transport{}) }
+func (a *APIServer) Config() (*rest.Config, error) { return a.bound(answers.Transport{WholeErrors: true}) }
 
 // Lists is Config for lists that [answers.Page] reads item by item.
 func (a *APIServer) Lists() (*rest.Config, error) {
-	return a.bound(answers.Transport{ItemByItem: true})
+	return a.bound(answers.Transport{ItemByItem: true, WholeErrors: true})
 }
 
 func (a *APIServer) bound(by answers.Transport) (*rest.Config, error) {
@@ -42,7 +42,7 @@ func (a *APIServer) bound(by answers.Transport) (*rest.Config, error) {
 func ConfigOf(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err == nil {
-		answers.Transport{}.Bound(config)
+		answers.Transport{WholeErrors: true}.Bound(config)
 	}
 	return config, err
 }
@@ -51,7 +51,7 @@ func ConfigOf(kubeconfig string) (*rest.Config, error) {
 func Anonymous(config *rest.Config, token string) *rest.Config {
 	config = rest.AnonymousClientConfig(config)
 	config.BearerToken = token
-	answers.Transport{}.Bound(config)
+	answers.Transport{WholeErrors: true}.Bound(config)
 	return config
 }
 
