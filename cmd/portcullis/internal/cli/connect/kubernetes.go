@@ -23,7 +23,9 @@ func (a *APIServer) Bind(f *pflag.FlagSet) {
 
 // Config returns the configuration of clients of the API server. They read its answers within bounds ([answers.Transport]): the owner of a cluster
 // chooses the answers, and an operator runs the command.
-func (a *APIServer) Config() (*rest.Config, error) { return a.bound(answers.Transport{WholeErrors: true}) }
+func (a *APIServer) Config() (*rest.Config, error) {
+	return a.bound(answers.Transport{WholeErrors: true})
+}
 
 // Lists is Config for lists that [answers.Page] reads item by item.
 func (a *APIServer) Lists() (*rest.Config, error) {
