@@ -226,23 +226,32 @@ func TestTheWorkOnAWatchCountsAsWorkOfItsCluster(t *testing.T) {
 
 // TestNumbersAreBooked: a number of two bytes takes sixteen in a list of any values, and more while the list grows.
 func TestNumbersAreBooked(t *testing.T) {
-	const numbers = 200_000
-	ledger, err := memory.New(memory.Options{Total: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := `{"x":[` + times(numbers, "0", ",") + "]}"
-	over := Transport{RoundTripper: &answering{header: typed(mediaType), body: body}, Memory: ledger, Cluster: "c"}
-	response, err := over.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if read, err := io.ReadAll(response.Body); len(read) != len(body) || err != nil {
-		t.Fatal(len(read), err)
-	}
-	if used := ledger.InUse(); used < 40*numbers {
-		t.Errorf("%d bytes are booked for %d numbers", used, numbers)
+	const numbers = 100_000
+	many := "[" + times(numbers, "0", ",") + "]"
+	for name, test := range map[string]struct {
+		itemByItem bool
+		body       string
+		least      int64 // bytes of a number
+	}{
+		"in an answer": {false, `{"x":` + many + "}", 40},
+		"in an item":   {true, `{"items":[{"x":` + many + "}]}", 500}, // as a list of schemas
+	} {
+		ledger, err := memory.New(memory.Options{Total: 256 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := Transport{RoundTripper: &answering{header: typed(mediaType), body: test.body}, Memory: ledger, Cluster: "c", ItemByItem: test.itemByItem}
+		response, err := over.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := io.ReadAll(response.Body); len(read) != len(test.body) || err != nil {
+			t.Fatal(len(read), err)
+		}
+		if used := ledger.InUse(); used < test.least*numbers {
+			t.Errorf("%s: %d bytes are booked for %d numbers", name, used, numbers)
+		}
+		response.Body.Close()
 	}
 }
 

@@ -15,9 +15,11 @@ import (
 const (
 	// bytesFactor, partBytes and valueBytes are the memory that bytes, parts and other values of an answer take while they are read and decoded: the
 	// reader's buffer doubles, a JSONSchemaProps in a map has half a kilobyte, and a place that may be free, and a number of two bytes has 16 in a list.
-	bytesFactor = 4
-	partBytes   = 2 << 10
-	valueBytes  = 64
+	// Items and events are decoded into types: a decoder makes half a kilobyte of a number in the place of a schema, before it refuses that.
+	bytesFactor    = 4
+	partBytes      = 2 << 10
+	valueBytes     = 64
+	itemValueBytes = 512
 	// bookedAhead is how much is booked at a time, in bytes.
 	bookedAhead = 4 << 10
 )
@@ -137,7 +139,7 @@ func (b *boundedBody) Close() error {
 func (b *boundedBody) book(more int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	need := bytesFactor*max(b.largest, b.unit+more) + partBytes*int64(b.parts) + valueBytes*b.commas
+	need := bytesFactor*max(b.largest, b.unit+more) + partBytes*int64(b.parts) + b.valueBytes()*b.commas
 	switch {
 	case b.closed:
 		return http.ErrBodyReadAfterClose
@@ -150,6 +152,14 @@ func (b *boundedBody) book(more int64) error {
 	}
 	b.booked = need
 	return nil
+}
+
+// valueBytes is the memory of a value that is neither an object nor an array, in bytes.
+func (b *boundedBody) valueBytes() int64 {
+	if b.watch || b.list {
+		return itemValueBytes
+	}
+	return valueBytes
 }
 
 // endUnit gives back the memory of a unit, which was decoded when the next one is read.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 )
 
@@ -21,11 +21,11 @@ import (
 const (
 	// definitionsPage is how many definitions an API server is asked for at a time.
 	definitionsPage = 50
-	// MaxDefinitions is how many definitions lint decodes at most, MaxDefinitionsBytes of how many bytes, and MaxDefinitionsParts with how many objects and
-	// arrays: each property of a schema is an object, and takes half a kilobyte of memory.
-	MaxDefinitions      = 5000
-	MaxDefinitionsBytes = 64 << 20
-	MaxDefinitionsParts = 500_000
+	// MaxDefinitions is how many definitions lint decodes at most, MaxDefinitionsBytes of how many bytes, and MaxDefinitionsValues with how many values: a
+	// decoder makes half a kilobyte of each value in the place of a schema, also of a number, before it refuses that.
+	MaxDefinitions       = 5000
+	MaxDefinitionsBytes  = 64 << 20
+	MaxDefinitionsValues = 1_000_000
 	// definitionsTimeout is how long it reads them.
 	definitionsTimeout = time.Minute
 )
@@ -42,7 +42,7 @@ func definitionsOf(ctx context.Context, server *connect.APIServer) ([]apiextensi
 	}
 	ctx, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
-	all := definitions{bytes: MaxDefinitionsBytes, parts: MaxDefinitionsParts}
+	all := definitions{bytes: MaxDefinitionsBytes, values: MaxDefinitionsValues}
 	for next := ""; ; {
 		request := client.RESTClient().Get().Resource("customresourcedefinitions").SetHeader("Accept", "application/json").
 			Param("limit", strconv.Itoa(definitionsPage)).Param("continue", next)
@@ -57,8 +57,8 @@ func definitionsOf(ctx context.Context, server *connect.APIServer) ([]apiextensi
 
 // definitions are read page by page.
 type definitions struct {
-	items        []apiextensionsv1.CustomResourceDefinition
-	bytes, parts int // that may still be read
+	items         []apiextensionsv1.CustomResourceDefinition
+	bytes, values int64 // that may still be read
 }
 
 // read adds a page, and returns where the next one begins; empty for the last one.
@@ -72,15 +72,15 @@ func (d *definitions) read(ctx context.Context, request *rest.Request) (next str
 	return meta.Continue, err
 }
 
-// add adds a definition. Its objects and arrays are counted before it is decoded, with the brackets in its texts.
+// add adds a definition. Its values are counted before it is decoded.
 func (d *definitions) add(raw []byte) error {
-	d.bytes -= len(raw)
-	d.parts -= bytes.Count(raw, []byte("{")) + bytes.Count(raw, []byte("["))
+	extent := conversion.ExtentOf(raw)
+	d.bytes, d.values = d.bytes-extent.Bytes, d.values-extent.Values
 	switch {
 	case d.bytes < 0:
 		return tooMany("bytes", MaxDefinitionsBytes)
-	case d.parts < 0:
-		return tooMany("objects and arrays", MaxDefinitionsParts)
+	case d.values < 0:
+		return tooMany("values", MaxDefinitionsValues)
 	case len(d.items) == MaxDefinitions:
 		return tooMany("definitions", MaxDefinitions)
 	}

@@ -55,9 +55,8 @@ func TestTheDefinitionsOfAClusterAreBounded(t *testing.T) {
 				}
 			}
 		},
-		"more than 500000 objects and arrays": func(w io.Writer) {
-			item := `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"allOf":[{}` + strings.Repeat(",{}", answers.MaxItemParts-100) + `]}}}]}},`
-			fmt.Fprintf(w, `{"kind":"List","items":[%s{}]}`, strings.Repeat(item, MaxDefinitionsParts/answers.MaxItemParts+1))
+		"more than 1000000 values": func(w io.Writer) {
+			fmt.Fprintf(w, `{"items":[{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"allOf":[0%s]}}}]}}]}`, strings.Repeat(",0", MaxDefinitionsValues))
 		},
 		"has more than 50000 objects": func(w io.Writer) {
 			fmt.Fprintf(w, `{"kind":"List","items":[{"spec":{"versions":[{}%s]}}]}`, strings.Repeat(",{}", answers.MaxItemParts))
