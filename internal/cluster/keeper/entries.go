@@ -3,6 +3,7 @@ package keeper
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registrar"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/registration"
@@ -45,8 +48,9 @@ type entries struct {
 	client   *http.Client // of to
 	to       *registrar.Registrar
 	families registration.Families
-	wider    []string  // warnings of the last attempt that has compared the entries, of which each is logged once
-	warned   time.Time // when a break-glass was logged last; zero without one
+	booked   *memory.Reservation // for families
+	wider    []string            // warnings of the last attempt that has compared the entries, of which each is logged once
+	warned   time.Time           // when a break-glass was logged last; zero without one
 }
 
 // keep compares and writes until ctx ends.
@@ -55,6 +59,7 @@ func (k *Keeper) keep(ctx context.Context, cluster string, t task) {
 	e := &entries{
 		machine: newMachine(cluster, &k.o), k: k, log: log, lease: reconcile.NewCandidate(k.o.ID, reconcile.EntriesLease(nameOf(&t.registration)), log),
 	}
+	defer func() { e.booked.Release() }()
 	defer k.attempts.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 	k.attempts.WithLabelValues(cluster, resultFailed)
 	k.attempts.WithLabelValues(cluster, resultBreakGlass)
@@ -173,17 +178,48 @@ func (k *Keeper) plan(s *match.Snapshot, cluster string, o registration.Options)
 	return registration.Plan(s, cluster, o)
 }
 
-// refreshFamilies reads the resources that the cluster serves. Known families stay if the cluster does not answer.
+// refreshFamilies reads the resources that the cluster serves. Known families stay if the cluster does not answer, or has no memory for its answer.
 func (e *entries) refreshFamilies(ctx context.Context) error {
-	families, err := registrar.Families(ctx, e.config, e.client)
+	families, booked, err := e.k.askForFamilies(ctx, e)
 	if families == nil && e.families == nil {
 		return err
 	}
 	if families != nil {
-		e.families = families
+		e.booked.Release()
+		e.families, e.booked = families, booked
 	}
 	e.readFamilies(time.Now())
 	return nil
+}
+
+// askForFamilies returns families with a reservation for them. If a part of the cluster does not answer, there is an error beside them.
+func (k *Keeper) askForFamilies(ctx context.Context, e *entries) (families registration.Families, booked *memory.Reservation, err error) {
+	if k.o.Memory != nil {
+		if booked, err = k.o.Memory.Reserve(e.cluster, 0); err != nil {
+			return nil, nil, fmt.Errorf("discovery: %w", err)
+		}
+		ctx = answers.Booked(ctx, booked)
+	}
+	if families, err = registrar.Families(ctx, e.config, e.client); families == nil {
+		booked.Release()
+		return nil, nil, err
+	}
+	booked.Shrink(booked.Bytes() - bytesOf(families))
+	return families, booked, err
+}
+
+// wayBytes is the memory of a way to a resource without its texts.
+const wayBytes = 256
+
+// bytesOf is the memory of families, in bytes. It is less than reading them takes.
+func bytesOf(families registration.Families) (n int64) {
+	for _, ways := range families {
+		for _, w := range ways {
+			n += wayBytes + int64(len(w.Resource.Group)+len(w.Resource.Version)+len(w.Resource.Resource)+len(w.Subresource)+
+				len(w.Kind.Group)+len(w.Kind.Version)+len(w.Kind.Kind))
+		}
+	}
+	return n
 }
 
 // note records an attempt, and logs changes.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
+	"github.com/portcullis-mesh/portcullis/internal/cluster/answers"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
@@ -47,5 +49,38 @@ func TestTheCapabilityOfTheEntriesIsKept(t *testing.T) {
 		if err == nil && (o.URL != "https://mesh.example.com" || o.Timeouts.Mutate != 7*time.Second) {
 			t.Errorf("%s: options %+v", name, o)
 		}
+	}
+}
+
+// TestTheResourcesOfAClusterAreBooked has a cluster read its resources three times, the last time without memory.
+func TestTheResourcesOfAClusterAreBooked(t *testing.T) {
+	ledger, err := memory.New(memory.Options{Total: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{o: Options{Memory: ledger}}
+	e := &entries{machine: newMachine("prod-1", &k.o), k: k}
+	e.config, e.client = newAPIServer().client("one")
+	e.client.Transport = answers.Transport{RoundTripper: e.client.Transport, Memory: ledger, Cluster: "prod-1"}
+	for range 2 {
+		if err := e.refreshFamilies(t.Context()); err != nil || len(e.families) != 1 {
+			t.Fatal(err, e.families)
+		}
+		if used, want := ledger.InUse(), bytesOf(e.families); used != want || want < wayBytes {
+			t.Errorf("%d bytes are booked, want %d", used, want)
+		}
+	}
+	rest, err := ledger.Reserve("prod-1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest.Charge(1 << 20)
+	known, used := &e.families[0], ledger.InUse()
+	if err := e.refreshFamilies(t.Context()); err != nil || &e.families[0] != known || ledger.InUse() != used {
+		t.Errorf("without memory: %v, %v, %d bytes are booked", err, e.families, ledger.InUse())
+	}
+	rest.Release()
+	if e.booked.Release(); ledger.InUse() != 0 {
+		t.Errorf("%d bytes stay booked", ledger.InUse())
 	}
 }

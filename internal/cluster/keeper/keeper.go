@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/match"
+	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/reconcile"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
@@ -45,6 +46,8 @@ type Options struct {
 	Generation func() Generation
 	// API returns the way to the API server of a cluster. The client stays the callee's.
 	API func(ctx context.Context, cluster string) (*rest.Config, *http.Client, error)
+	// Memory is where the resources of a cluster are booked, to it, as long as they are kept; nil books nothing.
+	Memory *memory.Ledger
 	// CapabilityKeys returns the keys that make capabilities for clusters with spec.rotateCapability, nil for none; with nil there are none.
 	CapabilityKeys func() *identity.CapabilityKeys
 	// KeyOverlap is how long this dispatcher has known a key, and a document with spec.rotateCapability, before it replaces an accepted

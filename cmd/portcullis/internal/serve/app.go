@@ -190,7 +190,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 // newKeeper keeps the entries of clusters.
 func (a *app) newKeeper(metrics prometheus.Registerer) (*keeper.Keeper, error) {
 	return keeper.New(keeper.Options{
-		ID: a.config.id, Generation: a.generation, API: a.clusters.API, CapabilityKeys: a.keys.Current, KeyOverlap: a.config.keyOverlap,
+		ID: a.config.id, Generation: a.generation, API: a.clusters.API, Memory: a.memory, CapabilityKeys: a.keys.Current, KeyOverlap: a.config.keyOverlap,
 		Lag: a.config.apiServerLag, Metrics: metrics, Logger: a.log,
 	})
 }
