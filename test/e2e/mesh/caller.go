@@ -44,6 +44,14 @@ func NewCaller(t testing.TB, authorities *x509.CertPool, certificate tls.Certifi
 	return &Caller{client: &http.Client{Transport: transport, Timeout: callTimeout}}
 }
 
+// OverHTTP2 has all calls share one connection. It is called before the first
+// call.
+func (c *Caller) OverHTTP2() {
+	transport, _ := c.client.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP2(true)
+}
+
 // Answer is the answer to a POST.
 type Answer struct {
 	Status int
