@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -101,4 +102,43 @@ func written(t *testing.T, e ast.Expr) []string {
 		}
 	}
 	return all
+}
+
+// clientConfiguration makes a configuration of clients of an API server.
+var clientConfiguration = regexp.MustCompile(
+	`\b(?:clientcmd|rest)\.(?:BuildConfigFromFlags|InClusterConfig|AnonymousClientConfig|RESTConfigFromKubeConfig|New\w*ClientConfig)\(`)
+
+// TestClientsOfAPIServersBoundTheAnswers has configurations made in the files alone that wrap them, or hand them to a package that wraps them, in
+// answers.Transport.
+func TestClientsOfAPIServersBoundTheAnswers(t *testing.T) {
+	wrapping := map[string]string{
+		"cmd/portcullis/internal/cli/connect/kubernetes.go": "wraps for commands",
+		"cmd/portcullis/internal/cli/certs/keep.go":         "wraps for the CronJob",
+		"cmd/portcullis/internal/serve/stores_cluster.go":   "config/kubernetes.NewClients wraps",
+		"cmd/portcullis/internal/serve/bridge_run.go":       "the tunnel of a bridge hands answers on, and the dispatcher wraps",
+		"internal/cluster/kubeconfig.go":                    "package cluster wraps",
+	}
+	seen := map[string]bool{}
+	for _, directory := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, directory), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			if clientConfiguration.MatchString(textOf(t, path)) {
+				file := filepath.ToSlash(strings.TrimPrefix(path, filepath.Clean(root)+string(filepath.Separator)))
+				if seen[file] = true; wrapping[file] == "" {
+					t.Errorf("%s makes a configuration of clients: take one from package connect, which bounds the answers", file)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file := range wrapping {
+		if !seen[file] {
+			t.Errorf("%s makes no configuration of clients", file)
+		}
+	}
 }
