@@ -25,7 +25,7 @@ func TestLinesOfKubernetesAreBounded(t *testing.T) {
 		if n := lines(); n != klogBurst {
 			t.Errorf("%d lines at once, want %d", n, klogBurst)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // of the bubble
 		if n := lines(); n != klogLines {
 			t.Errorf("%d lines after a second, want %d", n, klogLines)
 		}

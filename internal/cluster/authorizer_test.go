@@ -163,7 +163,7 @@ func TestPermissionsTakeLittleMemory(t *testing.T) {
 		if decision != authorizer.DecisionAllow || err != nil {
 			t.Fatalf("%v, %v", decision, err)
 		}
-		if !strings.HasPrefix(reason, "because because") || len(reason) > MaxPermissionReason {
+		if !strings.HasPrefix(reason, "because ") || len(reason) > MaxPermissionReason {
 			t.Fatalf("a reason of %d bytes", len(reason))
 		}
 	}
@@ -207,11 +207,11 @@ func TestPermissionsEndAndAreBounded(t *testing.T) {
 			}
 		}
 		askAll(10)
-		time.Sleep(PermissionFor - 1)
+		time.Sleep(PermissionFor - 1) //nolint:forbidigo // of the bubble
 		if askAll(10); asks != 10 {
 			t.Errorf("asked %d times for 10 permissions", asks)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // of the bubble
 		if askAll(10); asks != 20 {
 			t.Errorf("asked %d times when they were over, want 20", asks)
 		}
@@ -222,7 +222,7 @@ func TestPermissionsEndAndAreBounded(t *testing.T) {
 		if kept := int64(len(p.current)+len(p.before)) * (permissionBytes + 4); ledger.InUse() != kept {
 			t.Errorf("%d bytes are booked, want %d", ledger.InUse(), kept)
 		}
-		time.Sleep(2 * PermissionFor)
+		time.Sleep(2 * PermissionFor) //nolint:forbidigo // of the bubble
 		askAll(1)
 		if booked := ledger.InUse(); booked != permissionBytes+4 {
 			t.Errorf("%d bytes stay booked for permissions that are over", booked)
@@ -237,7 +237,7 @@ func TestPermissionsEndAndAreBounded(t *testing.T) {
 func TestPermissionsDifferInEachAttribute(t *testing.T) {
 	asks := 0
 	p := &permissions{
-		reservation: func() (*memory.Reservation, error) { return nil, nil },
+		reservation: func() (*memory.Reservation, error) { return nil, nil }, //nolint:nilnil // a nil reservation books nothing
 		ask: func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			asks++
 			return authorizer.DecisionAllow, "", nil

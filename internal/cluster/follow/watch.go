@@ -40,8 +40,9 @@ const (
 	// MaxWebhooksBytes bounds the webhooks of a configuration that are kept, as text, in bytes. It is twice kinds.MaxFollowedBytes, so that the
 	// conditions that switch an original off make no difference.
 	MaxWebhooksBytes = 2 << 20
-	// MaxKept bounds the configurations of one kind that are kept for a cluster, and MaxKeptBytes the memory of their webhooks, in bytes.
-	MaxKept      = 1000
+	// MaxKept bounds the configurations of one kind that are kept for a cluster.
+	MaxKept = 1000
+	// MaxKeptBytes bounds the memory of the webhooks of one kind that are kept for a cluster, in bytes.
 	MaxKeptBytes = 16 << 20
 	// copies is how often kept webhooks are in memory: a round copies them.
 	copies = 2
@@ -408,9 +409,9 @@ func (k *kindOf) keepWebhooks(i *item, text []byte, extent int64, booked *memory
 		}
 	}
 	if i.original.unkept != "" {
-		conditions := int64(0)
-		webhooks, conditions = conditionsAlone(webhooks)
-		i.bytes += copies * conditionBytes * conditions
+		alone, places := conditionsAlone(webhooks)
+		webhooks = alone
+		i.bytes += copies * conditionBytes * places
 	} else {
 		i.bytes += copies * extent
 	}

@@ -28,7 +28,7 @@ func heap() int64 {
 	var now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&now)
-	return int64(now.HeapAlloc) //nolint:gosec // a heap has no more
+	return int64(now.HeapAlloc)
 }
 
 func newLedger(t *testing.T, total int64) *memory.Ledger {
@@ -83,10 +83,10 @@ func keeps(t *testing.T, k *kindOf, text string) *item {
 // selected selects the configurations with the label l.
 func selected() labels.Selector { return labels.SelectorFromSet(labels.Set{"l": "yes"}) }
 
-// configurationOf is a webhook configuration as JSON, with more members.
-func configurationOf(kind, name, label, more string) string {
+// configurationOf is a ValidatingWebhookConfiguration as JSON, with more members.
+func configurationOf(name, label, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":%q,"metadata":{"name":%q,"uid":"uid-%[2]s","resourceVersion":"7","labels":{"l":%q}}%s}`,
-		kind, name, label, more)
+		validatingKind, name, label, more)
 }
 
 // webhooks are the webhooks of a configuration of at least so many bytes, on or off.
@@ -111,9 +111,9 @@ func TestConfigurationsThatAreNotSelectedAreNotKept(t *testing.T) {
 		}
 		if strings.HasSuffix(r.URL.Path, "/validatingwebhookconfigurations") {
 			for n := range events {
-				_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", configurationOf(validatingKind, fmt.Sprint("n", n), "other", numbers))
+				_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", configurationOf(fmt.Sprint("n", n), "other", numbers))
 			}
-			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", configurationOf(validatingKind, "last", "yes", ""))
+			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", configurationOf("last", "yes", ""))
 		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -165,15 +165,15 @@ func TestOfAConfigurationIsKeptWhatDecisionsNeed(t *testing.T) {
 		unkept string // part of the reason
 		is     Conditions
 	}{
-		"not selected":           {configurationOf(validatingKind, "a", "no", webhooks(0, false)), false, "", On},
-		"selected":               {configurationOf(validatingKind, "a", "yes", webhooks(0, false)), true, "", On},
-		"without webhooks":       {configurationOf(validatingKind, "a", "yes", ""), true, "", On},
-		"off":                    {configurationOf(validatingKind, "a", "no", webhooks(0, true)), true, "", Off},
-		"large":                  {configurationOf(validatingKind, "a", "yes", webhooks(kinds.MaxFollowedBytes, false)), true, "", On},
-		"too large":              {configurationOf(validatingKind, "a", "yes", webhooks(MaxWebhooksBytes, false)), true, "at most 1048576 bytes", On},
-		"too large and off":      {configurationOf(validatingKind, "a", "no", webhooks(MaxWebhooksBytes, true)), true, "at most 1048576 bytes", Off},
-		"too many":               {configurationOf(validatingKind, "a", "yes", many), true, "more than 16777216 bytes of memory", On},
-		"not selected, too many": {configurationOf(validatingKind, "a", "no", many), false, "", On},
+		"not selected":           {configurationOf("a", "no", webhooks(0, false)), false, "", On},
+		"selected":               {configurationOf("a", "yes", webhooks(0, false)), true, "", On},
+		"without webhooks":       {configurationOf("a", "yes", ""), true, "", On},
+		"off":                    {configurationOf("a", "no", webhooks(0, true)), true, "", Off},
+		"large":                  {configurationOf("a", "yes", webhooks(kinds.MaxFollowedBytes, false)), true, "", On},
+		"too large":              {configurationOf("a", "yes", webhooks(MaxWebhooksBytes, false)), true, "at most 1048576 bytes", On},
+		"too large and off":      {configurationOf("a", "no", webhooks(MaxWebhooksBytes, true)), true, "at most 1048576 bytes", Off},
+		"too many":               {configurationOf("a", "yes", many), true, "more than 16777216 bytes of memory", On},
+		"not selected, too many": {configurationOf("a", "no", many), false, "", On},
 	} {
 		s := newWatched(t, nil, selected())
 		k := s.kinds[1]
@@ -204,11 +204,11 @@ func TestSoManyConfigurationsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range MaxKept + 1 {
-		if err := k.Add(decoded(t, configurationOf(validatingKind, fmt.Sprint("n", n), "yes", ""))); err != nil {
+		if err := k.Add(decoded(t, configurationOf(fmt.Sprint("n", n), "yes", ""))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	last, off := fmt.Sprint("n", MaxKept), decoded(t, configurationOf(validatingKind, "off", "yes", webhooks(0, true)))
+	last, off := fmt.Sprint("n", MaxKept), decoded(t, configurationOf("off", "yes", webhooks(0, true)))
 	if err := k.Add(off); err != nil {
 		t.Fatal(err)
 	}
@@ -219,11 +219,11 @@ func TestSoManyConfigurationsAreKept(t *testing.T) {
 		t.Errorf("%d are kept; the last one: %t, the one switched off: %t", n, has(last), has("off"))
 	}
 	for _, name := range []string{"n0", "n1"} {
-		if err := k.Delete(decoded(t, configurationOf(validatingKind, name, "yes", ""))); err != nil {
+		if err := k.Delete(decoded(t, configurationOf(name, "yes", ""))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := k.Update(decoded(t, configurationOf(validatingKind, last, "yes", ""))); err != nil || !has(last) || has("n0") {
+	if err := k.Update(decoded(t, configurationOf(last, "yes", ""))); err != nil || !has(last) || has("n0") {
 		t.Errorf("after two have gone the last one is kept: %t, %v", has(last), err)
 	}
 }
@@ -242,7 +242,7 @@ func TestAnEventThatFindsNoMemoryIsReported(t *testing.T) {
 	}
 	empty := ledger.InUse()
 	add := func(k *kindOf, name string) error {
-		return k.Add(decoded(t, configurationOf(validatingKind, name, "yes", webhooks(100<<10, false))))
+		return k.Add(decoded(t, configurationOf(name, "yes", webhooks(100<<10, false))))
 	}
 	for range 50 { // an object that changes all the time is booked once
 		if err := add(k, "a"); err != nil {
@@ -267,14 +267,14 @@ func TestAnEventThatFindsNoMemoryIsReported(t *testing.T) {
 	if listed, err := other.listed(); !listed || err != nil || add(other.kinds[1], "a") != nil {
 		t.Errorf("another cluster: %t, %v", listed, err)
 	}
-	if err := k.Replace([]any{keeps(t, k, configurationOf(validatingKind, "a", "yes", ""))}, ""); err != nil {
+	if err := k.Replace([]any{keeps(t, k, configurationOf("a", "yes", ""))}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if listed, err := s.listed(); !listed || err != nil || len(s.all(nil)) != 1 {
 		t.Errorf("after the next list: %t, %v", listed, err)
 	}
 	for _, k := range []*kindOf{k, other.kinds[1]} {
-		if err := k.Delete(decoded(t, configurationOf(validatingKind, "a", "yes", ""))); err != nil {
+		if err := k.Delete(decoded(t, configurationOf("a", "yes", ""))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestEventsThatNoDecisionDependsOnWakeNoRound(t *testing.T) {
 		do    func(obj any) error
 		woken bool
 	}{{"no", k.Add, false}, {"no", k.Update, false}, {"yes", k.Update, true}, {"no", k.Update, true}, {"no", k.Delete, false}, {"yes", k.Add, true}, {"yes", k.Delete, true}} {
-		if err := step.do(decoded(t, configurationOf(validatingKind, "a", step.label, ""))); err != nil {
+		if err := step.do(decoded(t, configurationOf("a", step.label, ""))); err != nil {
 			t.Fatal(err)
 		}
 		if woken := s.changes() != version; woken != step.woken {

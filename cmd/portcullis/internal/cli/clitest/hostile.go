@@ -43,7 +43,8 @@ func BesideAHostileAPIServer(t *testing.T, run func(kubeconfig string) Result) {
 		}, "rejected our request"},
 		"numbers in the place of objects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-			_, _ = io.WriteString(w, `{"kind":"List","items":[0`+strings.Repeat(",0", answers.MaxParts+10)+`],"webhooks":[0`+strings.Repeat(",0", answers.MaxParts+10)+"]}")
+			numbers := "[0" + strings.Repeat(",0", answers.MaxParts+10) + "]"
+			_, _ = io.WriteString(w, `{"kind":"List","items":`+numbers+`,"webhooks":`+numbers+"}")
 		}, ""},
 	} {
 		server := httptest.NewTLSServer(test.answer)
