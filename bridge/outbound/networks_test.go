@@ -40,6 +40,11 @@ func TestAddressesOfThisMachineAndItsLinkAreRefusedUnlessTheOperatorNamesThem(t 
 		"10.96.0.9": "of the mesh", "::ffff:10.96.0.9": "of the mesh", "10.96.0.10": "", "fd01::9": "of the mesh", "fd01::9%eth0": "of the mesh",
 		"172.16.0.0": "of the mesh", "172.31.255.255": "of the mesh", "172.32.0.0": "", "172.15.255.255": "",
 		"192.168.0.1": "", "100.64.0.1": "", "2001:db8::1": "",
+		"fd00:ec2::254": "metadata", "fd00:ec2::253": "", "fd20:ce::254": "metadata", "100.100.100.200": "metadata", "100.100.100.201": "",
+		"168.63.129.16": "metadata", "::ffff:168.63.129.16": "metadata", "192.0.0.192": "metadata",
+		"64:ff9b::169.254.169.254": "link-local", "64:ff9b::127.0.0.1": "loopback", "64:ff9b::10.96.0.9": "of the mesh", "64:ff9b::192.168.0.1": "",
+		"64:ff9b:1::169.254.169.254": "link-local", "64:ff9b:2::169.254.169.254": "", "64:ff9b::1:169.254.169.254": "",
+		"2002:a9fe:a9fe::1": "link-local", "2002:7f00:1::": "loopback", "2002:c0a8:1::1": "",
 	} {
 		a := netip.MustParseAddr(address)
 		c := newClient(t, Options{Networks: nowhere(), Refused: mesh, own: own})
