@@ -173,6 +173,9 @@ func TestResourcesInVainAreThoseThatNoRequestOfKubernetesMatches(t *testing.T) {
 		if homes := b.homes(name); len(homes) > 0 && random.IntN(3) > 0 {
 			rule.APIGroups = some(homes)
 		}
+		if name != wildcard && random.IntN(5) == 0 {
+			rule.APIGroups = []string{wildcard}
+		}
 		matches := slices.ContainsFunc(all, func(attr admission.Attributes) bool { return (&rules.Matcher{Rule: rule, Attr: attr}).Matches() })
 		r := b.reachOf(&match.Hook{}, &rule)
 		if why := r.inVain(pattern); (why == "") != matches {

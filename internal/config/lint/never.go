@@ -65,9 +65,15 @@ func (b *builtin) rulesInVain(h *match.Hook) []match.Finding {
 			}
 			return false
 		}
-		say("apiGroups", each(rule.APIGroups, groupInVain))
+		named := say("apiGroups", each(rule.APIGroups, groupInVain))
 		say("apiVersions", each(rule.APIVersions, versionInVain))
-		if !say("resources", each(rule.Resources, r.inVain)) && len(rule.Operations) > 1 {
+		if say("resources", each(rule.Resources, r.inVain)) {
+			continue
+		}
+		if !named && len(rule.APIGroups) > 1 {
+			say("apiGroups", each(rule.APIGroups, func(group string) string { return r.groupInVain(group, rule.Resources) }))
+		}
+		if len(rule.Operations) > 1 {
 			say("operations", each(rule.Operations, func(o admissionregistrationv1.OperationType) string { return r.operationInVain(o, rule.Resources) }))
 		}
 	}

@@ -21,6 +21,7 @@ type reach struct {
 	builtin    *builtin
 	groups     []string // that are built in, each once
 	others     bool     // other groups too, of which nothing is known
+	all        bool     // the rule has the wildcard: groups are all that are built in
 	operations operations
 	scope      admissionregistrationv1.ScopeType
 	labels     labelDemand
@@ -47,6 +48,10 @@ func (b *builtin) reachOf(h *match.Hook, rule *admissionregistrationv1.RuleWithO
 		}
 	}
 	seen := map[string]bool{}
+	if r.all = slices.Contains(rule.APIGroups, wildcard); r.all {
+		r.groups = b.groups
+		return r
+	}
 	for _, group := range rule.APIGroups {
 		switch known := b.byGroup[group] != nil; {
 		case !known:
@@ -115,6 +120,10 @@ func (r *reach) inVain(resource string) string {
 		return never + "resources are in lower case and in the plural, as in the paths of the API: " + cmp.Or(r.plural(lower), lower)
 	case r.others || len(r.groups) == 0: // Nothing is known, or the groups have findings.
 		return ""
+	case r.all && name == wildcard: // Resources that are not built in match too.
+		return ""
+	case r.all:
+		never = fmt.Sprintf("the hook is never called for %q, unless an API of others has it: ", resource)
 	}
 	sought := r.seek(name, sub)
 	if !sought.named {
@@ -151,6 +160,22 @@ func (r *reach) operationInVain(operation admissionregistrationv1.OperationType,
 		}
 	}
 	return fmt.Sprintf("the hook is never called for %s: the API has it of no resource of the rule", operation)
+}
+
+// groupInVain returns that a group has nothing that a rule's wildcards match; empty if it may have, or if the rule names resources: these
+// are of one group each, where a rule has more.
+func (r *reach) groupInVain(group string, resources []string) string {
+	if r.all || r.builtin.byGroup[group] == nil {
+		return ""
+	}
+	alone := *r
+	alone.groups, alone.others = []string{group}, false
+	for _, resource := range resources {
+		if !strings.HasPrefix(resource, wildcard) || alone.inVain(resource) == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the hook is never called for the group %q: no request for %s in it matches the rule", group, strings.Join(resources, ", "))
 }
 
 // sought are the findings about a resource in the groups of a rule.
