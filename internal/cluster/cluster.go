@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,9 @@ type Options struct {
 	// BridgedConversions returns the caller of the conversion webhook of a CustomResourceDefinition through the bridges of a cluster with
 	// spec.bridge; with nil such clusters use Conversions.
 	BridgedConversions func(cluster, definition string) custom.Caller
+	// TrustedKubeconfigs are paths as in spec.kubeconfig: these files may have programs run (exec) and name files whose content is sent as a
+	// token (tokenFile). Others are refused with them.
+	TrustedKubeconfigs []string
 	// FreshFor is how long information about a cluster counts after it was last confirmed, between MinFreshFor and MaxFreshFor; 0 is
 	// the constant FreshFor. The watches and discoveries of a shorter time come more often.
 	FreshFor time.Duration
@@ -99,6 +103,7 @@ type Registry struct {
 	bridged     func(cluster, definition string) custom.Caller
 	bridges     func(cluster string) http.RoundTripper
 	reach       func(cluster string) (*rest.Config, error)
+	trusted     []string      // kubeconfigs that may have programs run
 	reload      time.Duration // of kubeconfigs
 	age         time.Duration // of information about clusters
 	memory      *memory.Ledger
@@ -142,7 +147,7 @@ type resources interface {
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
-		reach: opts.Reach, reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
+		reach: opts.Reach, trusted: opts.TrustedKubeconfigs, reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.keys = opts.CapabilityKeys; r.keys == nil {
@@ -217,7 +222,9 @@ func (r *Registry) remote(c *kinds.Cluster, kubeconfig string, whole bool, befor
 // loader returns the function that reads how a cluster is reached: by a kubeconfig or, with "", by Options.Reach or through its bridges.
 func (r *Registry) loader(c *kinds.Cluster, kubeconfig string) func() (*kubeconfigFile, error) {
 	if kubeconfig != "" {
-		return func() (*kubeconfigFile, error) { return loadKubeconfig(kubeconfig) }
+		return func() (*kubeconfigFile, error) {
+			return loadKubeconfig(kubeconfig, slices.Contains(r.trusted, kubeconfig))
+		}
 	}
 	name := c.Metadata.Name
 	if c.Spec.Bridge == nil && r.reach != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -20,6 +21,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
@@ -281,10 +284,74 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", certificate-author
 	} {
 		file := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
 		writeFile(t, file, data)
-		if _, err := loadKubeconfig(file); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := loadKubeconfig(file, true); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestAKubeconfigOfTheOwnerOfAClusterRunsNothing writes a kubeconfig as the owner of a cluster might, and has the mesh connect by it.
+func TestAKubeconfigOfTheOwnerOfAClusterRunsNothing(t *testing.T) {
+	s := newAPIServer(t)
+	s.set("default", map[string]string{"env": "dev"}, false)
+	dir := t.TempDir()
+	ran, secret := filepath.Join(dir, "ran"), filepath.Join(dir, "secret")
+	writeFile(t, secret, "token-of-the-mesh")
+	file := s.kubeconfig(t, filepath.Join(dir, "kubeconfig"))
+	for name, tt := range map[string]struct {
+		change  func(*api.Config)
+		want    string
+		trusted bool // whether it is accepted where the operator trusts the file
+	}{
+		"nothing":                      {func(*api.Config) {}, "", true},
+		"a program":                    {func(c *api.Config) { currentUser(c).Exec = program(ran) }, "has a program run", true},
+		"an old provider":              {func(c *api.Config) { currentUser(c).AuthProvider = &api.AuthProviderConfig{Name: "oidc"} }, "has a program run", true},
+		"a file as token":              {func(c *api.Config) { currentUser(c).TokenFile = secret }, "has the content of " + secret + " sent", true},
+		"a relative file":              {func(c *api.Config) { currentUser(c).TokenFile = "secret" }, "has the content of " + secret + " sent", true},
+		"a user that no context names": {func(c *api.Config) { c.AuthInfos["other"] = &api.AuthInfo{Exec: program(ran)} }, "has a program run", true},
+		"certificates without an end":  {func(c *api.Config) { c.Clusters["extra"] = &api.Cluster{CertificateAuthority: "/dev/zero"} }, "no regular file", false},
+		"a key without an end":         {func(c *api.Config) { c.AuthInfos["extra"] = &api.AuthInfo{ClientKey: "/dev/zero"} }, "no regular file", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, err := clientcmd.LoadFromFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.change(loaded)
+			changed := filepath.Join(dir, "changed")
+			if err := clientcmd.WriteToFile(*loaded, changed); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := loadKubeconfig(changed, false); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if _, err := loadKubeconfig(changed, true); tt.trusted != (err == nil) {
+				t.Errorf("trusted: %v", err)
+			}
+			r := running(t)
+			r.Update([]*kinds.Cluster{remoteDocument("dev", changed)})
+			if _, err := r.NamespaceLabels(t.Context(), "dev", "default"); (err == nil) != (tt.want == "") {
+				t.Errorf("a registry: %v", err)
+			}
+		})
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the program ran")
+	}
+	writeFile(t, file, strings.Repeat("#", MaxKubeconfigBytes+1))
+	if _, err := loadKubeconfig(file, true); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("a kubeconfig past its bound: %v", err)
+	}
+}
+
+// currentUser is the user of the current context.
+func currentUser(c *api.Config) *api.AuthInfo {
+	return c.AuthInfos[c.Contexts[c.CurrentContext].AuthInfo]
+}
+
+// program makes a file.
+func program(file string) *api.ExecConfig {
+	return &api.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "touch", Args: []string{file}, InteractiveMode: api.NeverExecInteractiveMode}
 }
 
 func TestLookingUpEndsWithItsContext(t *testing.T) {

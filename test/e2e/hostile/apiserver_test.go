@@ -21,20 +21,34 @@ func apiServer() role {
 		inputs: []string{
 			"an answer of an API server: lists, watches, discovery, definitions, permissions", "an error of an API server", "a followed webhook configuration",
 			"objects that policies read in a cluster: params, and namespaces of requests", "a Pod that names a service account of a host",
+			"a kubeconfig (`spec.kubeconfig` of a Cluster)",
 		},
 		documents: func(a *attack) []string {
 			url, authority := a.serve(a.apiServer())
-			file := filepath.Join(a.TempDir(), "kubeconfig")
-			kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: t}}]}`, url, bundle(authority))
-			if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-				a.Fatal(err)
+			documents := asking()
+			for name, kubeconfig := range map[string]string{
+				"":         fmt.Sprintf("server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: t", url, bundle(authority)),
+				"-program": fmt.Sprintf("server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {%s", url, bundle(authority), greedyProgram),
+				"-endless": fmt.Sprintf("server: %q, certificate-authority: /dev/zero}}], users: [{name: u, user: {token: t", url),
+				"-token":   fmt.Sprintf("server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {tokenFile: /dev/zero", url, bundle(authority)),
+			} {
+				file := filepath.Join(a.TempDir(), "kubeconfig")
+				kubeconfig = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],\n" +
+					"clusters: [{name: c, cluster: {" + kubeconfig + "}}]}"
+				if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+					a.Fatal(err)
+				}
+				documents = append(documents,
+					strings.TrimSuffix(mesh.Cluster(tenantName+name, tenantName+name, file), "\n")+"\n  follow: {selector: {matchLabels: {a: b}}}\n")
 			}
-			return append(asking(), strings.TrimSuffix(mesh.Cluster(tenantName, tenantName, file), "\n")+"\n  follow: {selector: {matchLabels: {a: b}}}\n")
+			return documents
 		},
 		begin: func(a *attack) { a.review("validate", []body{whole(func(n int) []byte { return reviewOf(n, 100) })}) },
 	}
 }
+
+// greedyProgram is a user of a kubeconfig by whose program the mesh would lose its memory.
+const greedyProgram = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, 'head -c 2G /dev/zero | tail'], interactiveMode: Never}"
 
 // asking are a hook and a policy for which the mesh asks the API server for namespaces, permissions and objects.
 func asking() []string {

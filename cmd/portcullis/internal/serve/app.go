@@ -204,7 +204,8 @@ func (a *app) wireClusters(metrics prometheus.Registerer) (err error) {
 	a.clusters = cluster.New(cluster.Options{
 		Builtin: kubekinds.Kinds{Codec: a.codec}, Conversions: a.webhooks.Conversions, Bridges: a.tunnels.Transport,
 		BridgedConversions: a.tunnels.Conversions,
-		CapabilityKeys:     a.keys.Current, FreshFor: a.config.clusterFreshFor, Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
+		CapabilityKeys:     a.keys.Current, FreshFor: a.config.clusterFreshFor, TrustedKubeconfigs: a.config.trustedKubeconfigs,
+		Memory: a.memory, Work: turns.NewQueue(), Logger: a.log,
 	})
 	return metrics.Register(a.clusters)
 }

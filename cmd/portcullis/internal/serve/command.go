@@ -21,35 +21,36 @@ import (
 
 // serveConfig are the flags of serve.
 type serveConfig struct {
-	id              string
-	stores          storeConfig
-	ignoreBad       bool
-	listen          string
-	listenHosts     string
-	listenAdmin     string
-	profiles        bool
-	alpn            alpnProtocols
-	tls             tlsFiles
-	hostsTLS        tlsFiles
-	capabilities    bool
-	webhooks        webhookConfig
-	initializers    initializerConfig
-	record          recordConfig
-	readyFile       string
-	maxBody         int64
-	memory          int64
-	clusterMemory   int64
-	maxHeld         int64
-	readyTimeout    time.Duration
-	readyOthers     time.Duration
-	advertise       []string
-	clusterFreshFor time.Duration
-	stopDelay       time.Duration
-	drainTimeout    time.Duration
-	slow            time.Duration
-	reflection      bool
-	logFormat       string
-	logLevel        string
+	id                 string
+	stores             storeConfig
+	ignoreBad          bool
+	listen             string
+	listenHosts        string
+	listenAdmin        string
+	profiles           bool
+	alpn               alpnProtocols
+	tls                tlsFiles
+	hostsTLS           tlsFiles
+	capabilities       bool
+	webhooks           webhookConfig
+	initializers       initializerConfig
+	record             recordConfig
+	readyFile          string
+	maxBody            int64
+	memory             int64
+	clusterMemory      int64
+	maxHeld            int64
+	readyTimeout       time.Duration
+	readyOthers        time.Duration
+	advertise          []string
+	clusterFreshFor    time.Duration
+	trustedKubeconfigs []string
+	stopDelay          time.Duration
+	drainTimeout       time.Duration
+	slow               time.Duration
+	reflection         bool
+	logFormat          string
+	logLevel           string
 
 	capabilityKeys string        // file; empty for none
 	keyOverlap     time.Duration // of keeper.Options
@@ -223,6 +224,8 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 		"IP address or DNS name, and perhaps port, at which hosts reach this dispatcher: hosts of other dispatchers of the same store are told")
 	f.DurationVar(&c.clusterFreshFor, "cluster-fresh-for", cluster.FreshFor,
 		"how long cached data of a cluster counts after its API server was last heard; a shorter time asks more often")
+	f.StringArrayVar(&c.trustedKubeconfigs, "trust-kubeconfig", nil,
+		"kubeconfig that a Cluster names (spec.kubeconfig) and that may have programs run (exec) and files sent as tokens (tokenFile); may be given several times")
 	f.DurationVar(&c.apiServerLag, lagFlag, touch.Delay,
 		"how long an API server takes at most to obey a change of its webhook configurations: tests wait for less")
 	_ = f.MarkHidden(lagFlag) // it is there
