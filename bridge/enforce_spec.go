@@ -162,7 +162,7 @@ func headOf(o *admissionv1.Object) (enforceHead, *refusal) {
 		return head, badRequest("the object of the spec cannot be read: %v", err)
 	}
 	if _, err := schema.ParseGroupVersion(head.APIVersion); err != nil || head.APIVersion == "" || head.Kind == "" {
-		return head, badRequest("the object of the spec has apiVersion %.100q and kind %.100q: both must say what it is", head.APIVersion, head.Kind)
+		return head, badRequest("the object of the spec has apiVersion %.100q and kind %.100q: write both", head.APIVersion, head.Kind)
 	}
 	return head, nil
 }

@@ -269,7 +269,7 @@ func TestBadInputToEnforce(t *testing.T) {
 		"No operation":                      {spec(`"Create"`, `""`), 400, 400, `spec.operation is ""`},
 		"An operation that never was":       {spec(`"Create"`, `"Patch"`), 400, 400, `spec.operation is "Patch"`},
 		"An object that is none":            {spec(`"oldObject":null`, `"oldObject":7`), 400, 400, "the object of the spec cannot be read"},
-		"An object without kind":            {spec(`"kind":"Pod"`, `"kind":""`), 400, 400, "both must say what it is"},
+		"An object without kind":            {spec(`"kind":"Pod"`, `"kind":""`), 400, 400, "write both"},
 		"An object of no group and version": {spec(`"apiVersion":"v1","kind":"Pod"`, `"apiVersion":"a/b/c","kind":"Pod"`), 400, 400, `apiVersion "a/b/c"`},
 		"Nothing to tell the version by": {
 			post(enforcePath, specOf(`{"resource":"pods","operation":"Delete"}`)), 400, 400, "spec.version is missing",

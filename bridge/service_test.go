@@ -143,12 +143,12 @@ func TestRefusalsOverGRPC(t *testing.T) {
 			},
 			codes.Unavailable, "as many bytes as they may",
 		},
-		"No memory for what the objects take decoded": {
+		"No memory for the decoded objects": {
 			"kube-apiserver", nil,
 			func(context.Context, *review.Request) (review.Answer, error) {
 				return review.Answer{}, fmt.Errorf("%w: %w", review.ErrNoMemory, &memory.FullError{})
 			},
-			codes.ResourceExhausted, "no memory for what the objects take decoded",
+			codes.ResourceExhausted, "no memory for the decoded objects",
 		},
 		"Before the first configuration": {
 			"early", nil, allow, codes.Unavailable, "no configuration yet",

@@ -203,7 +203,7 @@ func (d *responseDecoder) rejection(apiVersion, uid string) *Error {
 	case apiVersion != versionV1:
 		return nil
 	case string(d.response.UID) != uid:
-		return badRequest(ReasonWrongUID, "response.uid is %.100q, want that of the request, %q", d.response.UID, uid)
+		return badRequest(ReasonWrongUID, "response.uid is %.100q, want the uid of the request, %q", d.response.UID, uid)
 	case d.typedKind != reviewKind || d.typedVersion != versionV1:
 		return badRequest(ReasonWrongKind, "kind and apiVersion of the answer are %.100q and %.100q, want %q and %q",
 			d.typedKind, d.typedVersion, reviewKind, versionV1)

@@ -13,7 +13,7 @@ import (
 // api_version is none that DecodeReview reads, or a patch is to be allowed in v1alpha1.
 func EncodeReview(dst []byte, resp *admissionv1.ReviewResponse) ([]byte, error) {
 	if !supported(resp.GetApiVersion()) {
-		return dst, unencodable("cannot answer in apiVersion %q: it must repeat that of the review", resp.GetApiVersion())
+		return dst, unencodable("cannot answer in apiVersion %q: it must be the apiVersion of the review", resp.GetApiVersion())
 	}
 	if resp.GetResponse() == nil {
 		return dst, unencodable("cannot answer without a response")

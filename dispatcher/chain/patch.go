@@ -56,7 +56,7 @@ func (m *Mutate) adoptObject(c *call, raw []byte, changed bool) {
 	var err error
 	if raw != nil {
 		if raw, err = m.options.Subject.Default(raw, c.view); err != nil {
-			m.fail(c.refuse(internal("what hook %q made of the object cannot be given its defaults: %v", c.Hook.ID.Name, err)))
+			m.fail(c.refuse(internal("the object that hook %q returned cannot be given its defaults: %v", c.Hook.ID.Name, err)))
 			return
 		}
 	}

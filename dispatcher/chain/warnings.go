@@ -78,7 +78,7 @@ func dryRunNotices(calls []*call) []warning {
 	if len(names) == 0 {
 		return nil
 	}
-	return []warning{{"no initializer acts in a dry run: the object lacks what these would make of it: " + strings.Join(names, ", "), -1}}
+	return []warning{{"no initializer acts in a dry run: the object lacks their changes: " + strings.Join(names, ", "), -1}}
 }
 
 func whyOpen(h *match.Hook) string {

@@ -81,10 +81,10 @@ func (c *compiler) route(h *Hook, report report) {
 		h.Timeout = h.Route.Timeout
 	}
 	if h.Initializes() && len(h.Route.Hosts) == 0 {
-		report(SeverityWarning, CodeNoHost, "", "nobody may act for the initializer, so that it always runs out of time: "+
+		report(SeverityWarning, CodeNoHost, "", "no identity may act for the initializer, so that it always runs out of time: "+
 			"name the identities in spec.hosts of a HookRoute")
 	} else if h.Route.Stream && len(h.Route.Hosts) == 0 {
-		report(SeverityWarning, CodeNoHost, "", "the hook is served over streams and nobody may serve it, so every call fails: "+
+		report(SeverityWarning, CodeNoHost, "", "the hook is served over streams and no host may serve it, so every call fails: "+
 			"name the host identities in spec.hosts of a HookRoute")
 	}
 }

@@ -237,7 +237,7 @@ func TestAnEmptyClientConfigMeansStreams(t *testing.T) {
 	if !snapshot.Hooks()[0].Route.Stream {
 		t.Error("the hook is no stream")
 	}
-	expectFindings(t, findings, "warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0]: *nobody may serve it* (no-host)")
+	expectFindings(t, findings, "warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0]: *no host may serve it* (no-host)")
 }
 
 func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
@@ -279,7 +279,7 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		}, []string{
 			`error: HookRoute/a: HookRoute "b", "c" names the same hooks* every call of these hooks fails* (route-conflict)`,
 			`error: HookRoute/b: HookRoute "a", "c" *`, `error: HookRoute/c: HookRoute "a", "b" *`,
-			`warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0]: *nobody may serve it* (no-host)`,
+			`warning: a.yaml: ValidatingWebhookConfiguration/a webhooks[0]: *no host may serve it* (no-host)`,
 		}},
 		"a route to nothing": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "one", Configuration: "a", Stage: mutate}}

@@ -83,9 +83,9 @@ func (r Route) atOnce() bool { return r.Immediate || !r.Stream }
 
 // findings are one for each of the bindings.
 func (c conflict) findings() []Finding {
-	r, until := c.route(), "what they agree on counts, and the default where they differ"
+	r, until := c.route(), "the fields on which they agree count, and the defaults where they differ"
 	if r.Stream && len(r.Hosts) == 0 {
-		until = "nobody is asked, every call of these hooks fails, and their failurePolicy decides"
+		until = "no host is called, every call of these hooks fails, and their failurePolicy decides"
 	}
 	names := make([]string, len(c))
 	for i := range c {

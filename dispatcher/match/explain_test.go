@@ -114,7 +114,7 @@ func TestExplainSaysWhatBecameOfEquivalents(t *testing.T) {
 	want = map[string]string{"exact.io": missed, "exactly-further.io": missed}
 	for _, hook := range []string{"called.io", "further.io", "condition.io"} {
 		want[hook] = fmt.Sprintf(": the review is refused: Internal error occurred: hook %q has matchPolicy Equivalent, "+
-			"and what is equivalent to apps/v1beta1, Resource=deployments is not known: too old", hook)
+			"and the equivalents of apps/v1beta1, Resource=deployments are not known: too old", hook)
 	}
 	if diff := cmp.Diff(want, reasons(t, snapshot, request(&laboratory{equivalentError: errors.New("too old")}))); diff != "" {
 		t.Errorf("reasons if nothing is known (-want +got):\n%s", diff)

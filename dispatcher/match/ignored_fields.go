@@ -26,7 +26,7 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 		}
 		return findings
 	}
-	const inShadow = "is in shadow, and nobody waits for it: this has no effect"
+	const inShadow = "is in shadow, and no review waits for it: this has no effect"
 	switch {
 	case !r.Speculate:
 	case h.Initializes():
@@ -36,7 +36,7 @@ func (b *RouteBinding) ignoredFields(h *Hook) []Finding {
 	case r.Shadow:
 		say(SeverityWarning, CodeNoEffect, "speculate", inShadow)
 	case !r.Stream:
-		say(SeverityWarning, CodeNoEffect, "speculate", "is called over HTTPS, and nobody knows how busy its webhook is: this has no effect")
+		say(SeverityWarning, CodeNoEffect, "speculate", "is called over HTTPS, and the load of its webhook is unknown: this has no effect")
 	case !harmless:
 		say(SeverityWarning, CodeNoEffect, "speculate", "is never called ahead of others%s", unlessNone(effects))
 	}
@@ -87,7 +87,7 @@ func (b *RouteBinding) ignoredOfInitializers(h *Hook) (findings []Finding) {
 	case !b.Route.Stream:
 		say("parallel", "is an initializer of a controller, which acts when its name is the first of those that are pending: this has no effect; add `stream: {}`")
 	case b.Route.Shadow:
-		say("parallel", "is in shadow, and nobody waits for it: this has no effect")
+		say("parallel", "is in shadow, and no review waits for it: this has no effect")
 	}
 	if b.Route.Shadow && !b.Route.Stream && h.Initializes() {
 		say("shadow", "is in shadow, and only hosts can be asked without an effect: it is never asked; add `stream: {}`")

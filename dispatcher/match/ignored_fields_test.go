@@ -55,7 +55,7 @@ func TestWhatARouteAsksInVainIsReported(t *testing.T) {
 			`warning: r.yaml: HookRoute/r spec.hedge: *initializes* (no-effect)`,
 			`warning: r.yaml: HookRoute/r spec.allDenials: *initializes* (no-effect)`,
 			`warning: r.yaml: HookRoute/r spec.shadow: *never asked* (no-effect)`,
-			`warning: r.yaml: InitializerConfiguration/a webhooks[0]: nobody may act* (no-host)`,
+			`warning: r.yaml: InitializerConfiguration/a webhooks[0]: no identity may act* (no-host)`,
 		}},
 		"an initializer that hosts serve can be in shadow": {initialize, none, match.Route{Stream: true, Hosts: []string{"h"}, Shadow: true}, nil},
 		"an initializer that a controller serves":          {initialize, none, match.Route{Hosts: []string{"h"}}, nil},

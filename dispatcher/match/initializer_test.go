@@ -226,7 +226,7 @@ func TestAPodThatCannotBeReadRefusesTheReview(t *testing.T) {
 
 func TestAnInitializerWithoutHostsIsReported(t *testing.T) {
 	_, findings := match.Compile(match.Input{Objects: []match.Object{initializing("a", "hook.a.io")}})
-	expectFindings(t, findings, `warning: a.init.yaml: InitializerConfiguration/a webhooks[0]: nobody may act for the initializer*spec.hosts*(no-host)`)
+	expectFindings(t, findings, `warning: a.init.yaml: InitializerConfiguration/a webhooks[0]: no identity may act for the initializer*spec.hosts*(no-host)`)
 }
 
 func TestInitializersAndHooksOfOneNameAreDifferentObjects(t *testing.T) {

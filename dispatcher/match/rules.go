@@ -53,7 +53,7 @@ func (c *Criteria) covers(r *request) (equivalent *conversion.ResourceKind, ok b
 	equivalents, unknown := r.versions()
 	if unknown != nil && c.mayCover(r) {
 		return nil, false, apierrors.NewInternalError(fmt.Errorf(
-			"%s has matchPolicy Equivalent, and what is equivalent to %s is not known: %w", c.owner, r.requested.Resource, unknown))
+			"%s has matchPolicy Equivalent, and the equivalents of %s are not known: %w", c.owner, r.requested.Resource, unknown))
 	}
 	if equivalent = c.equivalent(r, equivalents); equivalent == nil {
 		return nil, false, nil

@@ -57,7 +57,7 @@ var ErrNoConfiguration = errors.New("the dispatcher has no configuration yet")
 
 // ErrNoMemory is the error of a review whose decoded objects take more memory than there is now. A retry may help. The error
 // that wraps it wraps a memory.FullError too.
-var ErrNoMemory = errors.New("no memory for what the objects take decoded")
+var ErrNoMemory = errors.New("no memory for the decoded objects")
 
 // Mode is the reason of a call.
 type Mode uint8

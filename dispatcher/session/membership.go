@@ -112,7 +112,7 @@ func grantOf(h *match.Hook) identity.Grant {
 // ungranted returns the reason why a peer may not serve any of the hooks.
 func ungranted(pools []*pool.Pool, peer identity.Peer) string {
 	if slices.ContainsFunc(pools, func(p *pool.Pool) bool { return slices.Contains(p.Hook().Route.Hosts, peer.Name()) }) {
-		return "the HookRoute lists identity " + peer.Name() + " in spec.hosts, and in spec.authorities none of those that vouch for it: " +
+		return "the HookRoute lists identity " + peer.Name() + " in spec.hosts, and in spec.authorities none of its authorities: " +
 			strings.Join(peer.Authorities(), ", ")
 	}
 	return "no HookRoute lists identity " + peer.Name() + " in spec.hosts"

@@ -86,7 +86,7 @@ type hookHosts struct {
 
 func newHookHosts(r *Router) hookHosts {
 	return hookHosts{r, prometheus.NewDesc("portcullis_hook_hosts",
-		"Hosts that take calls of a hook; of hooks with one name and type, those of the hook with the fewest.",
+		"Hosts that take calls of a hook; of hooks with one name and type, the count of the hook with the fewest.",
 		[]string{"name", "type"}, nil)}
 }
 

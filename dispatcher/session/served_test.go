@@ -67,7 +67,7 @@ func TestHookHostsAreThoseThatTakeCalls(t *testing.T) {
 }
 
 func TestTheHostsOfEachHookAreAMetric(t *testing.T) {
-	const head = `# HELP portcullis_hook_hosts Hosts that take calls of a hook; of hooks with one name and type, those of the hook with the fewest.
+	const head = `# HELP portcullis_hook_hosts Hosts that take calls of a hook; of hooks with one name and type, the count of the hook with the fewest.
 # TYPE portcullis_hook_hosts gauge
 `
 	want := func(m *mesh, series string) {

@@ -69,7 +69,7 @@ func addProxy(_ context.Context, pod *corev1.Pod, _ *hostsdk.Request) (*corev1.P
 	}
 	for i, c := range pod.Spec.Containers {
 		if c.Name == proxyName {
-			denial := hostsdk.Deny("the name " + proxyName + " is that of the sidecar: rename the container").WithCode(422).WithReason("Invalid")
+			denial := hostsdk.Deny("the name " + proxyName + " is the name of the sidecar: rename the container").WithCode(422).WithReason("Invalid")
 			return nil, &hostsdk.DeniedError{Response: denial.WithCause(fmt.Sprintf("spec.containers[%d].name", i), "is taken")}
 		}
 	}

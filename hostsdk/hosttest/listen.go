@@ -102,7 +102,7 @@ func (h *hostService) Connect(stream grpc.BidiStreamingServer[hostv1.ConnectRequ
 	select {
 	case h.listener.sessions <- s:
 	default:
-		return errors.New("hosttest: nobody accepts sessions")
+		return errors.New("hosttest: nothing accepts sessions")
 	}
 	if err := s.Serve(); !errors.Is(err, io.EOF) {
 		return err

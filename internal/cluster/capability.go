@@ -149,7 +149,7 @@ func (r *Registry) collectCapabilities(metrics chan<- prometheus.Metric) {
 func capabilityDescriptions() (expiry, reviews *prometheus.Desc) {
 	labels := []string{"cluster", "name"}
 	return prometheus.NewDesc(capabilityExpiryMetric,
-			"When a capability of a cluster expires, in seconds since 1970; absent for one that does not expire.", labels, nil),
+			"When a capability of a cluster expires, in seconds since 1970; absent if it does not expire.", labels, nil),
 		prometheus.NewDesc(capabilityReviewsMetric,
-			"Reviews that came by a capability of a cluster. One that is replaced may be removed when this stands still.", labels, nil)
+			"Reviews that came by a capability of a cluster. A replaced capability may be removed when this stands still.", labels, nil)
 }

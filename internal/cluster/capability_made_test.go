@@ -88,8 +88,8 @@ func TestCapabilitiesThatTheMeshMakesAreInTheMetrics(t *testing.T) {
 	want := func(first string, counts ...string) {
 		t.Helper()
 		text := "# HELP portcullis_capability_expiration_timestamp_seconds When a capability of a cluster expires, in seconds since 1970; " +
-			"absent for one that does not expire.\n# TYPE portcullis_capability_expiration_timestamp_seconds gauge\n" + first +
-			"# HELP portcullis_capability_reviews_total Reviews that came by a capability of a cluster. One that is replaced may be removed when " +
+			"absent if it does not expire.\n# TYPE portcullis_capability_expiration_timestamp_seconds gauge\n" + first +
+			"# HELP portcullis_capability_reviews_total Reviews that came by a capability of a cluster. A replaced capability may be removed when " +
 			"this stands still.\n# TYPE portcullis_capability_reviews_total counter\n" + strings.Join(counts, "")
 		if err := testutil.CollectAndCompare(r, strings.NewReader(text), capabilityExpiryMetric, capabilityReviewsMetric); err != nil {
 			t.Error(err)

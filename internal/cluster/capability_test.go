@@ -112,14 +112,14 @@ func TestCapabilitiesAreInTheMetrics(t *testing.T) {
 		expiry string
 		counts [2]int
 	}{{`portcullis_capability_expiration_timestamp_seconds{cluster="prod-1",name="b"} 1.8013536e+09`, [2]int{3, 0}}, {"", [2]int{3, 1}}} {
-		want := fmt.Sprintf(`# HELP portcullis_capability_reviews_total Reviews that came by a capability of a cluster. One that is replaced may be removed when this stands still.
+		want := fmt.Sprintf(`# HELP portcullis_capability_reviews_total Reviews that came by a capability of a cluster. A replaced capability may be removed when this stands still.
 # TYPE portcullis_capability_reviews_total counter
 portcullis_capability_reviews_total{cluster="prod-1",name="a"} %d
 portcullis_capability_reviews_total{cluster="prod-1",name="b"} %d
 `, step.counts[0], step.counts[1])
 		if step.expiry != "" {
 			want = "# HELP portcullis_capability_expiration_timestamp_seconds When a capability of a cluster expires, in seconds since 1970; " +
-				"absent for one that does not expire.\n# TYPE portcullis_capability_expiration_timestamp_seconds gauge\n" + step.expiry + "\n" + want
+				"absent if it does not expire.\n# TYPE portcullis_capability_expiration_timestamp_seconds gauge\n" + step.expiry + "\n" + want
 		}
 		if err := testutil.CollectAndCompare(r, strings.NewReader(want), capabilityExpiryMetric, capabilityReviewsMetric); err != nil {
 			t.Error(err)

@@ -162,7 +162,7 @@ func (d *discoverer) refresh(ctx context.Context, config *rest.Config, transport
 		return false
 	}
 	if before := d.freshness.lastError(); err != nil && (before == nil || before.Error() != err.Error()) {
-		d.logger.Warn("the cluster does not tell what it serves", "error", err)
+		d.logger.Warn("the cluster does not answer which resources it serves", "error", err)
 	}
 	d.freshness.markFailed(err)
 	if err != nil {

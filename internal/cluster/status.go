@@ -127,8 +127,8 @@ func (r *Registry) Collect(metrics chan<- prometheus.Metric) {
 func contextDescriptions() (fresh, confirmed *prometheus.Desc) {
 	labels := []string{"cluster", "part"}
 	return prometheus.NewDesc(freshMetric,
-			"1 while what a cluster is asked for is known and current, by cluster and part; reviews that need a part which is not are refused.",
+			"1 while a part of the data of a cluster is known and current, by cluster and part; reviews that need a part at 0 are refused.",
 			labels, nil),
 		prometheus.NewDesc(confirmedMetric,
-			"When a cluster last confirmed what is known of it, in seconds since 1970, by cluster and part; none before the first time.", labels, nil)
+			"When a cluster last confirmed its data, in seconds since 1970, by cluster and part; none before the first time.", labels, nil)
 }

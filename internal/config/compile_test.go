@@ -70,14 +70,14 @@ func TestProblemsOfFit(t *testing.T) {
 		{name: "A hook with an address needs no route.", data: withURL},
 		{
 			name: "A hook that says streams and has no route is served by nobody.", data: "---\n" + goodHook,
-			want: []string{`f.yaml:7: ValidatingWebhookConfiguration "imagepolicy": webhooks[0]: the hook is served over streams and nobody may serve it, ` +
+			want: []string{`f.yaml:7: ValidatingWebhookConfiguration "imagepolicy": webhooks[0]: the hook is served over streams and no host may serve it, ` +
 				`so every call fails: name the host identities in spec.hosts of a HookRoute`},
 		},
 		{
 			name: "The second hook of the second item of a list.",
 			data: "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: MutatingWebhookConfigurationList\nitems:\n- metadata: {name: a}\n" +
 				"- metadata: {name: b}\n  webhooks:\n  - name: a.example.com\n    clientConfig: {url: 'https://example.com'}\n  - name: b.example.com\n",
-			want: []string{`f.yaml:9: MutatingWebhookConfiguration "b": webhooks[1]: the hook is served over streams and nobody may serve it, ` +
+			want: []string{`f.yaml:9: MutatingWebhookConfiguration "b": webhooks[1]: the hook is served over streams and no host may serve it, ` +
 				`so every call fails: name the host identities in spec.hosts of a HookRoute`},
 		},
 		{

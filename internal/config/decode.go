@@ -97,7 +97,7 @@ func (f *fileReader) read(data []byte) {
 	if len(data) == 0 {
 		f.report(Problem{
 			Severity: match.SeverityWarning, Code: CodeEmpty,
-			Message: "the file is empty, as while it is written: what it held stays in force until it is not, or is removed",
+			Message: "the file is empty, as while it is written: its last content stays in force until it has content, or is removed",
 		})
 	}
 	for _, t := range split(data) {

@@ -134,7 +134,7 @@ func (c *Cluster) Leader() *Member {
 			}
 		}
 	}
-	c.t.Fatal("nobody leads")
+	c.t.Fatal("there is no leader")
 	return nil
 }
 

@@ -26,7 +26,7 @@ var (
 	ErrExpired = errors.New("the client certificate of the connection has expired: connect again with a new one")
 	// ErrUntrusted: an authority that vouched for the peer is not trusted any more.
 	ErrUntrusted = errors.New("an authority of the connection's client certificate is not trusted any more: " +
-		"connect again with a certificate of one that is")
+		"connect again with a certificate of an authority that is")
 )
 
 // Channel is an open connection with a peer. It may be used concurrently.

@@ -45,7 +45,7 @@ func (k *kind) editorSchema(comments comments) ([]byte, error) {
 // metadata is the schema of kinds.Metadata.
 func metadata() schema {
 	texts := schema{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &schema{Type: "string"}}}
-	named := schema{Type: "string", Description: "name identifies the document among those of its kind."}
+	named := schema{Type: "string", Description: "name identifies the document within its kind."}
 	name()(&named)
 	return schema{
 		Type: "object", Required: []string{"name"},

@@ -323,7 +323,7 @@ func roleRules() map[string]rule {
 	empty := func(field string) string { return fmt.Sprintf("(!has(self.%[1]s) || size(self.%[1]s) == 0)", field) }
 	return map[string]rule{
 		"spec": cel("self.role == 'author' || "+empty("namePrefixes")+" && "+empty("clusters")+" && "+empty("webhookHosts"),
-			"only what an author may write is bounded: remove namePrefixes, clusters and webhookHosts", ""),
+			"only Roles of authors have these bounds: remove namePrefixes, clusters and webhookHosts", ""),
 		"spec.role":         oneOf(string(kinds.RoleViewer), string(kinds.RoleAuthor), string(kinds.RoleOperator)),
 		"spec.identities":   identities(),
 		"spec.authorities":  authorities(),

@@ -22,7 +22,7 @@ func statusSchema() schema {
 	return schema{
 		// Tools without knowledge of these kinds take an object without a status for ready: kstatus compares generations.
 		Default: &apiextensionsv1.JSON{Raw: []byte(`{"observedGeneration":-1}`)},
-		Type:    "object", Description: "status is what the mesh says about the document. One of the dispatchers writes it.",
+		Type:    "object", Description: "status is the state of the document in the mesh. One of the dispatchers writes it.",
 		Properties: map[string]schema{
 			"observedGeneration": {
 				Type: "integer", Format: "int64",

@@ -142,7 +142,7 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("an overlap of %s does not fit twice into the last third of an authority of %s: want %s at most",
 			c.Overlap, c.AuthorityTTL, c.AuthorityTTL/6)
 	case len(c.Leaves) == 0:
-		return errors.New("there is no certificate to keep: name those of servers and clients")
+		return errors.New("there is no certificate to keep: name servers and clients")
 	}
 	return c.checkNames()
 }

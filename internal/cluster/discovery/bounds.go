@@ -55,13 +55,13 @@ func (b *body) Read(p []byte) (int, error) {
 
 func (b *body) count(p []byte) error {
 	if b.of.bytes.Add(int64(len(p))) > answers.MaxBytes {
-		return fmt.Errorf("the answers of the API server about what it serves have more than %d bytes", answers.MaxBytes)
+		return fmt.Errorf("the answers of the API server to discovery have more than %d bytes", answers.MaxBytes)
 	}
 	if b.of.parts.Add(b.scan(p)) > answers.MaxParts {
-		return fmt.Errorf("the answers of the API server about what it serves have more than %d objects and arrays", answers.MaxParts)
+		return fmt.Errorf("the answers of the API server to discovery have more than %d objects and arrays", answers.MaxParts)
 	}
 	if b.length > MaxTextBytes {
-		return fmt.Errorf("a text in the answer of the API server about what it serves has more than %d bytes", MaxTextBytes)
+		return fmt.Errorf("a text in the answer of the API server to discovery has more than %d bytes", MaxTextBytes)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (c *Diff) Warning() string {
 		return ""
 	}
 	return fmt.Sprintf("%s: the API server has dropped the matchConditions of %s, as Kubernetes before 1.28 does: these entries also bring "+
-		"leases, events and whatever else conditions leave out, and while the mesh is down those that fail closed refuse it; "+
+		"leases, events and other requests that conditions leave out, and while the mesh is down fail-closed entries refuse them; "+
 		"leave namespaces out by a namespaceSelector of each hook, name groups and resources in rules, or upgrade the cluster",
 		c.Object, strings.Join(c.WithoutConditions, ", "))
 }

@@ -319,7 +319,7 @@ func checkOwner(o metav1.Object, cluster string) error {
 	of, ours := registration.MadeFor(o)
 	switch {
 	case !ours:
-		return fmt.Errorf("it %w: choose another name (--name, or spec.registration.name), or delete it if nobody needs it", ErrForeign)
+		return fmt.Errorf("it %w: choose another name (--name, or spec.registration.name), or delete it if it is not needed", ErrForeign)
 	case of != cluster:
 		return fmt.Errorf("it %w: it is for cluster %q: choose another name (--name, or spec.registration.name), or unregister that cluster", ErrForeign, of)
 	}

@@ -27,7 +27,7 @@ func (r *Registrar) Check(ctx context.Context) (version string, err error) {
 		for _, verb := range []string{"get", "create", "update", "delete"} {
 			may, err := r.may(ctx, verb, resource)
 			if err != nil {
-				return "", fmt.Errorf("asking what this user may do: %w", err)
+				return "", fmt.Errorf("asking for the permissions of this user: %w", err)
 			}
 			if !may {
 				missing = append(missing, verb+" "+resource)

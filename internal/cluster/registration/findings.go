@@ -61,7 +61,7 @@ func (p *planner) wildcards(h *match.Hook) {
 		if i >= 0 {
 			what = fmt.Sprintf("resources %q of %s", r.Resources[i], groups(r.APIGroups))
 		}
-		p.warnf(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also those of controllers; "+
+		p.warnf(h, CodeWildcard, "a rule covers %s: the API server sends the mesh all such writes, also the writes of controllers; "+
 			"the hook is not called for leases and events, which a rule has to name; name the groups and resources that the hook is about", what)
 		return
 	}

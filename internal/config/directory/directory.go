@@ -146,7 +146,7 @@ func withUnsettled(l config.Listing, paths []string) config.Listing {
 		for _, path := range paths {
 			problems = append(problems, config.Problem{
 				Severity: match.SeverityWarning, Code: config.CodeUnsettled, File: path,
-				Message: "what the file held before counts: it " + unsettledAdvice(),
+				Message: "the last content of the file counts: it " + unsettledAdvice(),
 			})
 		}
 		return objects, problems

@@ -44,7 +44,7 @@ func (k *known) check(id string) error {
 	case k.file == "" || k.id == id:
 		return nil
 	case k.id != "":
-		return fmt.Errorf("%w: it is %s, and %s says %s: restore the one that was there, or remove that file if this is the configuration from now on",
+		return fmt.Errorf("%w: it is %s, and %s says %s: restore the store of that file, or remove the file if this is the configuration from now on",
 			ErrReplaced, id, k.file, k.id)
 	}
 	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {

@@ -91,7 +91,7 @@ func (r *Role) Validate() field.ErrorList {
 	errs = append(errs, validateNames(r.Spec.Clusters, spec.Child("clusters"))...)
 	errs = append(errs, validateHosts(r.Spec.WebhookHosts, spec.Child("webhookHosts"))...)
 	if r.Spec.Role != RoleAuthor && len(r.Spec.NamePrefixes)+len(r.Spec.Clusters)+len(r.Spec.WebhookHosts) > 0 {
-		errs = append(errs, field.Forbidden(spec, "only what an author may write is bounded: remove namePrefixes, clusters and webhookHosts"))
+		errs = append(errs, field.Forbidden(spec, "only Roles of authors have these bounds: remove namePrefixes, clusters and webhookHosts"))
 	}
 	return errs
 }

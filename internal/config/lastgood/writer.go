@@ -112,7 +112,7 @@ func (w *Writer) save() bool {
 		w.digest, w.sources, w.failed = now.Digest, now.Sources, ""
 	case w.failed != err.Error():
 		w.failed = err.Error()
-		w.o.Logger.Error("the last good configuration is not kept: a restart has that of before", "file", w.o.File, "error", err)
+		w.o.Logger.Error("the last good configuration is not kept: a restart reads an older one", "file", w.o.File, "error", err)
 	}
 	return true
 }

@@ -18,7 +18,7 @@ type danger struct {
 // dangersOf returns the dangers in the order in which they are reported.
 func dangersOf(ownNamespace string) []danger {
 	all := []danger{
-		{code: CodeLeases, what: "leases", why: "Without it controllers lose what they lead and nodes are taken for dead.", writes: []write{
+		{code: CodeLeases, what: "leases", why: "Without it controllers lose their leadership and nodes are taken for dead.", writes: []write{
 			lease("UPDATE", "kube-system", "kube-controller-manager", "system:kube-controller-manager"),
 			lease("CREATE", "kube-system", "kube-scheduler", "system:kube-scheduler"),
 			lease("UPDATE", "kube-node-lease", "node-1", nodeUser),

@@ -30,7 +30,7 @@ func ownEntries(hooks []*match.Hook, objects []config.Object, about func(*match.
 			continue
 		}
 		if cluster, ok := registered[config.KeyOf(h)]; ok {
-			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), `it is what "portcullis cluster register" made for the API `+
+			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), `"portcullis cluster register" made it for the API `+
 				"servers of cluster %s: "+remedy+"leave out objects with the label app.kubernetes.io/managed-by=portcullis", cluster))
 		} else if cluster := registration.Reviews(&h.ClientConfig); declared[cluster] {
 			findings = append(findings, warning(CodeOwnEntry, h.Path(".clientConfig"), "it is where API servers of cluster %s reach a mesh: "+

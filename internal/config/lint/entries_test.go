@@ -38,7 +38,7 @@ func registered(t *testing.T, cluster string) []string {
 }
 
 func TestEntriesOfTheMeshItself(t *testing.T) {
-	const made = `danger-own-entry: *"portcullis": webhooks[0].clientConfig: it is what "portcullis cluster register" made for the API servers of ` +
+	const made = `danger-own-entry: *"portcullis": webhooks[0].clientConfig: "portcullis cluster register" made it for the API servers of ` +
 		`cluster prod-1: the mesh would call itself*app.kubernetes.io/managed-by=portcullis`
 	entries := registered(t, "prod-1")
 	expect(t, found(t, entries...), made, made)

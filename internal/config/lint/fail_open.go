@@ -23,7 +23,7 @@ func wideFailOpen(objects []config.Object, only func(config.Key) bool) []match.F
 			if wide := wideIn(r); len(wide) > 0 {
 				findings = append(findings, warning(CodeWideFailOpen, fmt.Sprintf("%s spec.bypass.failOpen[%d]", o.Key, j),
 					"%s always fail open: who can make a hook fail, for example by load, writes them unjudged: "+
-						"name only what the cluster cannot do without while hooks fail, for example leases", listed(wide)))
+						"name only resources that the cluster cannot do without while hooks fail, for example leases", listed(wide)))
 			}
 		}
 	}

@@ -167,7 +167,7 @@ func (f *finder) visit(e ast.Expr, bound []string) {
 		inner := append(slices.Clone(bound), c.AccuVar(), c.IterVar(), c.IterVar2())
 		for _, name := range []string{c.IterVar(), c.IterVar2()} {
 			if name == admissioncel.VariableVarName && len(f.variables) > 0 { // CEL would take a field of it for a variable of the policy
-				f.unknown = append(f.unknown, "variables are those of spec.variables: take another name for the variable")
+				f.unknown = append(f.unknown, "the name is taken by spec.variables: take another name for the variable")
 			}
 			if slices.Contains(f.scope.own, name) {
 				f.problems = append(f.problems, fmt.Sprintf("%s has a meaning in mutations: take another name for the variable", name))

@@ -143,7 +143,7 @@ func TestVariablesOfAPolicy(t *testing.T) {
 		},
 		{[]kinds.PolicyVariable{{Name: "unused", Expression: "labels.a"}}, "true", "labels; unused=variables.labels.a; true"},
 		{[]kinds.PolicyVariable{{Name: "a", Expression: "1"}}, "[{'a': true}].all(variables, variables.a)",
-			"spec.validations[0].expression: Invalid value: variables are those of spec.variables: take another name for the variable"},
+			"spec.validations[0].expression: Invalid value: the name is taken by spec.variables: take another name for the variable"},
 		{[]kinds.PolicyVariable{{Name: "a", Expression: "variables.b"}, {Name: "b", Expression: "1"}}, "true",
 			`spec.variables[0].expression: Invalid value: there is no variable "b" in spec.variables before it`},
 		{[]kinds.PolicyVariable{{Name: "team", Expression: "1"}}, "variables.tema == 1",

@@ -84,7 +84,7 @@ func placeOf(text string) (p latency.Place, err error) {
 	nanoseconds, uid, ok := strings.Cut(text, "/")
 	took, err := strconv.ParseInt(nanoseconds, 10, 64)
 	if !ok || err != nil {
-		return p, errors.New("continue: send what the answer before said")
+		return p, errors.New("continue: send the token of the last answer")
 	}
 	return latency.Place{Took: time.Duration(took), UID: uid}, nil
 }

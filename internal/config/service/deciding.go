@@ -89,6 +89,6 @@ func (m *meshState) deciding(key config.Key) *configv1.Condition {
 		reason = "PartlyShadow"
 	}
 	return condition(conditionDeciding, false, reason, fmt.Sprintf(
-		"%d of %s in shadow: called, and they decide nothing: %s: `portcullis shadow report` has what they would have done",
+		"%d of %s in shadow: called, and they decide nothing: %s: `portcullis shadow report` has their verdicts",
 		len(o.shadow), counted(o.hooks, "hook"), firstOf(o.shadow)))
 }

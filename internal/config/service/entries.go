@@ -57,7 +57,7 @@ func (m *meshState) entriesBehind(key config.Key) config.Problems {
 				}
 				return config.Problems{{
 					Severity: match.SeverityWarning, Code: code, Key: key,
-					Message: fmt.Sprintf("its entries, which the mesh keeps, are not known to be those of the configuration in force: %s (seen by %s)",
+					Message: fmt.Sprintf("its entries, which the mesh keeps, are not known to match the configuration in force: %s (seen by %s)",
 						b.GetMessage(), d.GetStatus().GetDispatcherId()),
 				}}
 			}
@@ -144,7 +144,7 @@ func (m *meshState) entryDrift(key config.Key) config.Problems {
 	if first == nil {
 		return nil
 	}
-	remedy := fmt.Sprintf("run `portcullis cluster register %s` and apply what it prints", key.Name)
+	remedy := fmt.Sprintf("run `portcullis cluster register %s` and apply its output", key.Name)
 	if c := m.objects[key].Cluster; c != nil && c.Spec.Registration != nil {
 		remedy = "the mesh writes them within seconds"
 	}

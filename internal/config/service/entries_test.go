@@ -22,7 +22,7 @@ func TestEntriesThatWereMadeFromAnotherConfigurationAreFoundOnTheirCluster(t *te
 			[]*configv1.DispatcherReport{{Status: named("one"), EntryDrifts: []*configv1.EntryDrift{drift}}, {Status: named("three")}, {Status: named("two"), EntryDrifts: []*configv1.EntryDrift{drift}}},
 			[]string{"its API servers call the mesh by entries that were made from another configuration: new or changed since: " +
 				`hook "a" of ValidatingWebhookConfiguration/p, hook "b" of ValidatingWebhookConfiguration/p and 3 more; 1 hook changed or gone ` +
-				"(seen by one; two); run `portcullis cluster register east` and apply what it prints"},
+				"(seen by one; two); run `portcullis cluster register east` and apply its output"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestEntriesThatTheMeshHasNotWrittenAreFoundOnTheirCluster(t *testing.T) {
 		"spec: {identities: [a], kubeconfig: /kubeconfig, registration: {url: 'https://mesh.example.com'}}\n")
 	for cluster, want := range map[string]string{
 		"west": "",
-		"east": "its entries, which the mesh keeps, are not known to be those of the configuration in force: it is away (seen by one)",
+		"east": "its entries, which the mesh keeps, are not known to match the configuration in force: it is away (seen by one)",
 	} {
 		f.hang("one", &configv1.DispatcherReport{EntriesBehind: []*configv1.EntriesBehind{{Cluster: cluster, Message: "it is away"}}})
 		a, err := f.Get(f.as("root"), &configv1.GetRequest{Key: &configv1.ConfigKey{Kind: "Cluster", Name: "east"}})

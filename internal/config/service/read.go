@@ -47,7 +47,7 @@ func notFound(key config.Key, known []config.Key) error {
 		}
 	}
 	slices.Sort(names)
-	return status.Errorf(codes.NotFound, "there is no %s: `portcullis get %s` lists what there is%s", key, key.Kind, suggest.DidYouMean(key.Name, names))
+	return status.Errorf(codes.NotFound, "there is no %s: `portcullis get %s` lists all%s", key, key.Kind, suggest.DidYouMean(key.Name, names))
 }
 
 // List implements configv1.ConfigServiceServer.
@@ -109,7 +109,7 @@ func (s *Service) ListChanges(ctx context.Context, r *configv1.ListChangesReques
 	if _, err := s.readFor(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.needStore("no history of changes is kept; that of %s has it", s.o.Sources); err != nil {
+	if err := s.needStore("no history of changes is kept; %s has its own", s.o.Sources); err != nil {
 		return nil, err
 	}
 	all, err := s.o.Objects.Changes(ctx, etcdstore.MaxHistory)

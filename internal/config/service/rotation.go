@@ -216,7 +216,7 @@ func (m *meshState) whyPending(key config.Key, r *etcdstore.Record) string {
 // pendingReason returns the reason that the dispatchers report for a pending hook. A report that a host is not ready comes
 // before all others.
 func (m *meshState) pendingReason(key config.Key, hook string) string {
-	why := "no dispatcher has said yet what it waits for"
+	why := "no dispatcher has reported yet"
 	for _, d := range m.dispatchers {
 		for _, p := range d.GetPending() {
 			if p.GetObject() != key.String() || p.GetHook() != hook {

@@ -213,7 +213,7 @@ func TestTheConditionSaysWhatAPendingHookWaitsFor(t *testing.T) {
 			}
 		}
 	}
-	says("False", "Pending", `hook "a.example.com": no dispatcher has said yet`, "and 2 more")
+	says("False", "Pending", `hook "a.example.com": no dispatcher has reported yet`, "and 2 more")
 	tells := func(id, hook, reason, message string) {
 		p, _ := f.dispatcher(id)
 		pending := &configv1.PendingHook{Object: validating + "/p", Hook: hook + ".example.com", Reason: reason, Message: message}

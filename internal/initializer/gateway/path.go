@@ -137,7 +137,7 @@ func parseQuery(values url.Values) (query, error) {
 		q.resourceVersion = ""
 	}
 	if _, err := strconv.ParseUint(q.resourceVersion, 10, 63); err != nil && q.resourceVersion != "" {
-		return query{}, badRequest("query resourceVersion=%q: that of a list, of an object or of a bookmark is wanted", q.resourceVersion)
+		return query{}, badRequest("query resourceVersion=%q: want the version of a list, of an object or of a bookmark", q.resourceVersion)
 	}
 	if text := values.Get("timeoutSeconds"); text != "" {
 		seconds, err := strconv.ParseUint(text, 10, 31)

@@ -33,7 +33,7 @@ func (s *Service) Watch(r *initializerv1.WatchRequest, stream grpc.ServerStreami
 	}
 	defer end()
 	if _, err := strconv.ParseUint(r.GetResourceVersion(), 10, 63); err != nil && r.GetResourceVersion() != "" {
-		return status.Error(codes.InvalidArgument, "resource_version: that of a list, of an object or of a bookmark is wanted")
+		return status.Error(codes.InvalidArgument, "resource_version: want the version of a list, of an object or of a bookmark")
 	}
 	if err := s.spend(ctx, v, callWork, 0); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (w *watching) follow(ctx context.Context, changes *staged.Watcher, changed 
 		case <-changed:
 			changed = w.o.Grants.Next()
 			if !w.o.Grants.Access(w.caller).equal(w.Access) {
-				return status.Error(codes.Aborted, "the configuration has changed what this caller sees: list and watch again")
+				return status.Error(codes.Aborted, "by a change of the configuration this caller sees other objects: list and watch again")
 			}
 		case <-w.stopping:
 			return errStopping

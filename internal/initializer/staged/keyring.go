@@ -137,7 +137,7 @@ func (k *Keyring) open(key, value []byte) ([]byte, error) {
 	}
 	text, err := aead.Open(nil, nil, sealed, key)
 	if err != nil {
-		return nil, fmt.Errorf("it is not what key %q has encrypted for this place", name)
+		return nil, fmt.Errorf("it was not encrypted by key %q for this place", name)
 	}
 	return text, nil
 }

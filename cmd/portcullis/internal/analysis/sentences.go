@@ -15,16 +15,16 @@ var help = map[Code]string{ //nolint:gochecknoglobals // a table
 	CodeDispatcher:    "look for costly matchConditions and large patches with `portcullis analyze REVIEW`, and give the dispatcher more CPU",
 	CodeArrival:       "look at the network between the API server and the dispatcher, and at the size of its objects",
 	CodeQueue:         "add a replica of the host, or raise the calls that it takes at a time (MaxOutstanding) if it has CPU left",
-	CodeNeighbour:     "find out what writes so much in the neighbour; add replicas of the host, or give the cluster replicas of its own (Clusters of the host)",
+	CodeNeighbour:     "find the client that writes so much in the neighbour; add replicas of the host, or give the cluster replicas of its own (Clusters of the host)",
 	CodeLink:          "run a replica of the host near the dispatchers, or look for loss and delay between both",
 	CodePauses:        "look at the garbage collector, the memory and CPU limits and the throttling of this process, and at loss on its link",
 	CodeHostQueue: "give the host more CPU, end handlers that outlive their calls, or lower the calls that it takes at a time " +
 		"(MaxOutstanding: in the Go SDK that is its number of handlers too)",
-	CodeHandler:  "read the spans of the handler: what does it wait for? If nothing, give the host more CPU or replicas",
+	CodeHandler:  "read the spans of the handler for calls that it waits for. If there are none, give the host more CPU or replicas",
 	CodeInstance: "compare the instance with the others (machine, version, limits), and restart or remove it",
-	CodeCluster:  "find out what the handler does for this cluster alone: caches, look-ups in its API server, its number of objects",
+	CodeCluster:  "look for work that the handler does for this cluster alone: caches, look-ups in its API server, its number of objects",
 	CodeLarge:    "profile the handler with such an object; keep large kinds out with rules or matchConditions of the hook",
-	CodeController: "see what waits for it with `portcullis get staged`, and read the log of the controller: does it run, watch this version of " +
+	CodeController: "list the objects that wait for it with `portcullis get staged`, and read the log of the controller: does it run, watch this version of " +
 		"the resource, and have the grant of a HookRoute?",
 	CodeWebhook: "look at the webhook itself; a host over a stream would say how much of it is the network",
 	CodePatch:   "have the hook change less: a patch of many operations, or of a large object, is applied by the dispatcher",

@@ -25,7 +25,7 @@ const (
 // ExitUsage is the part of help texts about exit codes.
 const ExitUsage = `
 Exit codes: 0 when it is done; 1 when the mesh says no (invalid, refused, not there); 2 when the command failed (called wrongly,
-nobody answers): trying again may help; 3 when it is stored and, with --wait, was not in force everywhere in time.`
+no answer): trying again may help; 3 when it is stored and, with --wait, was not in force everywhere in time.`
 
 // CodedError ends the process with a code of its own. Without an Err the command has printed everything.
 type CodedError struct {

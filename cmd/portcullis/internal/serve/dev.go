@@ -52,7 +52,7 @@ func NewDevCommand() *cobra.Command {
 to send it a review, with the answer. The host is connected as any host is: over gRPC and mutual TLS.
 
 The data directory holds the configuration (edit it: changes are in force within a second), certificates and a sample
-review. Without --data-dir it is a temporary one that is removed at the end.
+review. Without --data-dir it is a temporary directory, removed at the end.
 
 A host of your own dials it with the flags that dev prints: an address, and a certificate that dev has made for it. With --no-samples
 there is no other host, and no configuration but the cluster that reviews come from. "portcullis host init" makes such a host.`,

@@ -40,7 +40,7 @@ func (c *initializerConfig) bind(f *pflag.FlagSet) {
 	f.IntVar(&c.limits.ObjectBytes, "initializer-object-bytes", initializer.DefaultObjectBytes,
 		"largest object that is held, in bytes; etcd has a limit of its own (--max-request-bytes)")
 	f.DurationVar(&c.repairAfter, "initializer-repair-after", staged.DefaultRepairAfter,
-		"age of a staged object that is deleted whoever has staged it, longer than any review; a minute is added for clocks that differ")
+		"age at which any staged object is deleted, longer than any review; a minute is added for clocks that differ")
 	f.Int64Var(&c.written, "initializer-written-bytes", 0,
 		"most bytes of staged objects that are written to etcd within --initializer-retention, whose old versions fill it; a cluster never writes more "+
 			"than it leaves free for others (default: with --data-dir a tenth of --store-quota, else 512 MiB)")

@@ -28,7 +28,7 @@ type webhookConfig struct {
 func (c *webhookConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "webhook-kubeconfig", "",
 		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins; "+
-			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: as nobody)")
+			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: without credentials)")
 	f.StringSliceVar(&c.services, "webhook-service", nil,
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
 	f.StringSliceVar(&c.networks, "webhook-network", nil,

@@ -43,7 +43,7 @@ func NewCommand() *cobra.Command {
 		Long: `Analyze asks every dispatcher of the mesh where the time of its recent reviews went, of the last hour at most. No collector and no
 Prometheus is needed.
 
-For each hook and cluster it prints how often it was called, how long calls took, how many gave no verdict, in what share of the
+For each hook and cluster it prints how often it was called, how long calls took, how many gave no verdict, in which share of the
 reviews the review waited for this hook and no other (WAITED), how much of the mean review that was (ADDED), and where the time of
 the mean call went: the wait for a free replica (QUEUE), the way to the host and back (WIRE), the host itself (HOST), or both for a
 webhook over HTTPS (WEBHOOK), and the patch (APPLY). The hooks that add most come first. Below are the findings: for each cause its

@@ -46,8 +46,8 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit --config PATH",
 		Short: "Judge the objects of a cluster by policies",
-		Long: `Audit lists the objects of a cluster and judges each as though it were created now: what a policy would break before it is enforced, and what was
-written while it was not there. It changes nothing.
+		Long: `Audit lists the objects of a cluster and judges each as though it were created now: it finds objects that a policy would refuse before it is enforced, and objects that
+were written before it was there. It changes nothing.
 
 With --config the policies of files judge, in this process. Each Policy is judged as though it were in mode enforce, and --enforce=false has it
 judge in its mode. Otherwise a running mesh judges, with its hooks too, by a dry run of each object. It is found by its ready file or by the address of
@@ -55,7 +55,7 @@ its listener for hosts, and the client certificate must be allowed to read the c
 
 Resources are listed that the rules of a policy name for a CREATE, page by page; --resource and --namespace list less. Policies about other operations
 or about subresources alone are named at the end, with everything else that was not audited. Params, namespaces and definitions are read from the
-cluster. Nobody has sent a request, so policies see the user ` + auditor + ` without groups and permissions: --as and --as-group name another.
+cluster. There is no request of a user, so policies see the user ` + auditor + ` without groups and permissions: --as and --as-group name another.
 docs/audit.md has more.
 
 With --resume an audit is kept in a file after each page, and the same command goes on from there after an interruption.

@@ -34,8 +34,8 @@ func NewCommand() *cobra.Command {
 	c := command{threshold: defaultThreshold}
 	cmd := &cobra.Command{
 		Use:   "bench DIR...",
-		Short: "Say what policies cost on their cases",
-		Long: `Bench judges the requests in the case files of "portcullis test", and says what each policy costs. The cost is counted in the units of CEL that
+		Short: "Measure the cost of policies on their cases",
+		Long: `Bench judges the requests in the case files of "portcullis test", and measures the cost of each policy. The cost is counted in the units of CEL that
 Kubernetes' limits count, and is the same on each machine: the least, the mean and the most of all cases. CALL and BUDGET are the
 greatest shares of these limits: of the limit for one expression, and of the limit for all conditions or all validations of a policy. TIME is
 the mean time of an evaluation, and COSTLIEST CASE the case with the most cost. -o json has each case.

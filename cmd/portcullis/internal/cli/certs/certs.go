@@ -53,7 +53,7 @@ func newCertsAuthorityCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "authority",
 		Short: "Make a certificate authority",
-		Long: `Authority makes an authority and writes it to ca.crt, for everybody, and ca.key, for whoever issues certificates: keep it
+		Long: `Authority makes an authority and writes it to ca.crt, for everybody, and ca.key, for the issuer of certificates: keep it
 off the machines that serve. It never replaces an authority that is there. Where several authorities are trusted, let
 documents say which of them may vouch for whom: spec.authorities takes the fingerprint that ` + "`portcullis certs show ca.crt`" + ` prints.`,
 		Example: "  portcullis certs authority --dir certs --name 'mesh authority' --ttl 43800h",
@@ -100,7 +100,7 @@ func newCertsIssueCommand() *cobra.Command {
 		Use:   "issue server|host|client",
 		Short: "Issue a certificate",
 		Long: `Issue makes a key and a certificate for it, signed by the authority in --dir, and writes both. Files of that name are
-replaced: that is how a certificate is renewed. Those of another identity are not: give each its --name.
+replaced: that is how a certificate is renewed. Files of another identity are not: give each its --name.
 
   server   a dispatcher: the names and addresses by which API servers and hosts reach it (--dns, --ip)
   host     a host: the identity that a HookRoute names in spec.hosts

@@ -45,7 +45,7 @@ Each Secret has tls.crt, tls.key and ca.crt. With --dir they are directories wit
 
 An authority is replaced with overlap. First the new one is added to ca.crt everywhere. After --overlap all certificates are issued by the
 new one. After --overlap again the old one leaves ca.crt. In the first of these times bring the new ca.crt into the entries of every
-cluster: the command prints until when. With --entries it waits for those of the cluster of the Secrets. The key "rotate" in the Secret of
+cluster: the command prints until when. With --entries it waits for the entries of the cluster of the Secrets. The key "rotate" in the Secret of
 the authority, with any content, begins that now.
 
 Certificates of another authority are taken over in the same way: that authority stays in ca.crt, until it is removed from the key

@@ -40,15 +40,14 @@ func NewApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f PATH",
 		Short: "Create and update objects of the configuration",
-		Long: `Apply makes the objects of files, directories or standard input be as they are there: all of them, or none. What is wrong
-with one is said with its file and line. What is dangerous, like a hook on leases that fails closed, has to be acknowledged
-by its code.
+		Long: `Apply makes the objects of files, directories or standard input be as they are there: all of them, or none. Errors have
+file and line. A danger, like a hook on leases that fails closed, has to be acknowledged by its code.
 
 With --dry-run, or --dry-run=server, the mesh checks it and nothing is changed. --dry-run=client reads the documents and asks no mesh;
 "portcullis lint" finds more.
 
-With --wait it returns when every live dispatcher judges new reviews by what was applied, and says at the end of --timeout which
-do not. With --expect nothing is applied over what somebody else has changed meanwhile.
+With --wait it returns when every live dispatcher judges new reviews by the applied objects, and says at the end of --timeout which
+do not. With --expect nothing is applied over a change that another author has made meanwhile.
 ` + configureUsage,
 		Example: `  portcullis apply -f hooks.yaml --ready-file /tmp/ready.json --wait
   portcullis apply -f conf.d --dry-run -o json --server mesh.example.com:8444 --ca ca.crt --cert me.crt --key me.key

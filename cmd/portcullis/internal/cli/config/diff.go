@@ -37,10 +37,10 @@ func NewDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f PATH",
 		Short: "Show the changes that apply would make",
-		Long: `Diff asks the mesh what "portcullis apply" would do with the same files, and shows for each object how what it means would
+		Long: `Diff asks the mesh for the outcome of "portcullis apply" with the same files, and shows for each object how its meaning would
 change: defaults, the order of fields and comments are no differences. Objects that are not in the files are left alone.
 
-What would stand against the apply, or has to be acknowledged, is said on standard error.
+Findings that would refuse the apply, or have to be acknowledged, are on standard error.
 ` + connect.Usage + `
 Exit codes: 0 without differences; 1 with some; 2 when the apply would be refused, or the command failed.`,
 		Example: `  portcullis diff -f conf.d --ready-file /tmp/ready.json

@@ -36,16 +36,16 @@ func NewExplain() *cobra.Command {
 		Use:     "explain KIND NAME | explain hook NAME | explain staged NAME",
 		Aliases: []string{"describe"},
 		Short:   "Say whether an object is in force, and if not, why",
-		Long: `Explain tells of one object what somebody on call has to know: whether it is in force everywhere, and if not, what is in the
-way and what to do; how far each dispatcher is; its findings; who changed it last, and when. Of a hook it tells besides which hosts
+		Long: `Explain shows the state of one object to a person on call: whether it is in force everywhere, and if not, the obstacle
+and its remedy; how far each dispatcher is; its findings; who changed it last, and when. Of a hook it tells besides which hosts
 serve it, on which dispatchers, and whether its calls fail.
 
 Of a staged object it tells since when its CREATE is held, by which dispatcher, for whom it waits and since when, and how much time
-remains. NAME is then what "portcullis get staged" shows, or the end of it from a slash on.
+remains. NAME is then the name in "portcullis get staged", or the end of it from a slash on.
 
 "portcullis describe" is the same command.
 
-What hooks said to one review, and why others were not called, is told by "portcullis review --explain".
+"portcullis review --explain" shows the verdicts of hooks on one review, and why others were not called.
 ` + configureUsage,
 		Example: `  portcullis explain vwc policy --ready-file /tmp/ready.json
   portcullis explain HookRoute/policy -o yaml
@@ -126,7 +126,7 @@ func (e *explained) messages() (map[string]any, error) {
 func (e *explained) verdict() string {
 	o := e.object
 	if o.GetRemoving() {
-		return "is being removed: no review begins with it any more, and those that did are finished first"
+		return "is being removed: no review begins with it any more, and reviews that began with it are finished first"
 	}
 	for _, step := range []struct{ kind, not string }{
 		{"Accepted", "is not valid"}, {"InRotation", "is not called"}, {"Effective", "is not in force everywhere"},

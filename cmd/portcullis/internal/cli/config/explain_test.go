@@ -72,7 +72,7 @@ func TestTheFirstThingInTheWayIsTheVerdict(t *testing.T) {
 		"an object that other dispatchers lack": {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Effective")}}, "is not in force everywhere (Why): do this"},
 		"an object without a host":              {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Served")}}, "is in force everywhere, and not served (Why): do this"},
 		"entries of before":                     {&configv1.ConfigObject{Conditions: []*configv1.Condition{not("Registered")}}, "is in force everywhere, and its entries are not known to be (Why): do this"},
-		"an object that is being removed":       {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and those that did are finished first"},
+		"an object that is being removed":       {&configv1.ConfigObject{Removing: true, Conditions: []*configv1.Condition{not("Accepted")}}, "is being removed: no review begins with it any more, and reviews that began with it are finished first"},
 	} {
 		if got := (&explained{object: tc.object}).verdict(); got != tc.want {
 			t.Errorf("%s: %q", name, got)

@@ -53,7 +53,7 @@ change is a line.
 Diverging when it keeps an older version of something, Stopped when its configuration is too old to judge by. "get hosts" shows the hosts that are
 connected: their hooks, their slots in use, and how long their latest calls took. "get hooks" shows each hook in force, and the hosts,
 the webhook or the controllers that answer its calls. "get changes" shows
-who changed what, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
+the changes with their authors, the latest first. With -w they are looked at each second: a dispatcher is shown again when something has changed
 about it but its age, and a change when it has been made, the latest last; with -o json each line holds all dispatchers, or one change.
 
 "get staged" shows the objects of CREATE requests that are held until initializers have acted: whom each one waits for and since when,

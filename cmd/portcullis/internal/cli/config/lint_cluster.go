@@ -93,6 +93,6 @@ func (d *definitions) add(raw []byte) error {
 }
 
 func tooMany(unit string, limit int) error {
-	return fmt.Errorf("there are more than %d %s: write the ones that you want into a Cluster document, and lint without --kube-context and --kubeconfig",
+	return fmt.Errorf("there are more than %d %s: write the definitions that you want into a Cluster document, and lint without --kube-context and --kubeconfig",
 		limit, unit)
 }

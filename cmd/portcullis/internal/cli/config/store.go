@@ -120,8 +120,8 @@ func newStoreRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore --data-dir DIR FILE",
 		Short: "Make a data directory of a backup",
-		Long: `Restore makes the store of a data directory that has none. The dispatcher of that directory must not run. What was applied
-after the backup is gone; revisions go on far past all that were ever seen, and "get changes" names who restored.`,
+		Long: `Restore makes the store of a data directory that has none. The dispatcher of that directory must not run. Changes after
+the backup are gone; revisions go on far past all that were ever seen, and "get changes" names who restored.`,
 		Example: "  portcullis store restore --data-dir /var/lib/portcullis portcullis.backup",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -19,7 +19,7 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show and choose the mesh that commands talk to",
-		Long: `Config shows the contexts of the settings file, and chooses the one that commands use. The file is the one of --settings or
+		Long: `Config shows the contexts of the settings file, and chooses the context of commands. The file is the one of --settings or
 $PORTCULLIS_SETTINGS, else $XDG_CONFIG_HOME/portcullis/config, else ~/.config/portcullis/config:
 
   current-context: prod

@@ -18,7 +18,7 @@ func NewCommand() *cobra.Command {
 		Use:   "host",
 		Short: "Begin a host",
 		Long: `Host helps the authors of hosts, the programs that serve hooks. "portcullis dev" is a mesh to try them with; "portcullis get hosts"
-shows those of a mesh.`,
+shows the hosts of a mesh.`,
 		Example: "  portcullis host init --lang python imagepolicy",
 	}
 	return cli.Group(cmd, newInitCommand())

@@ -38,12 +38,12 @@ func NewServeStale() *cobra.Command {
 dispatcher has read, however old it is. Without it reviews wait once the configuration is older than 5 s, and are then left to
 the failurePolicy of the cluster's own entry.
 
-It is for incidents. What was changed since the store went away (a hook added or closed, a host's grant taken back) does not
+It is for incidents. Changes since the store went away (a hook added or closed, a host's grant taken back) do not
 count while it holds. It is said in the log each minute, by /readyz, in metrics, and in an audit annotation of each answer that
 was judged so. It is about the one dispatcher that --server names: give it to each.
 
 Who may give it is an operator whom the dispatcher was started with (serve --operator): Roles do not count, since they are in
-the configuration. Without --for and --revoke it shows what holds.`,
+the configuration. Without --for and --revoke it shows the permit.`,
 		Example: `  portcullis serve-stale --for 1h --reason "INC-42: etcd has lost quorum" --server mesh-0.example.com:8444 ...
   portcullis serve-stale --ready-file /tmp/ready.json
   portcullis serve-stale --revoke --ready-file /tmp/ready.json`,
@@ -65,7 +65,7 @@ func (c *serveStaleCommand) run(cmd *cobra.Command, _ []string) error {
 	case given && c.revoke:
 		return errors.New("--for and --revoke: give a permit, or end it")
 	case given && c.reason == "":
-		return errors.New("--reason is missing: whoever finds the permit in the log has to know why it is there")
+		return errors.New("--reason is missing: readers of the log have to know why the permit is there")
 	case !given && c.reason != "":
 		return errors.New("--for is missing: say how long the permit holds, for example --for 1h")
 	}

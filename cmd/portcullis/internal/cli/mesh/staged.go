@@ -165,9 +165,9 @@ func stagedRow(o *initializerv1.StagedObject, now time.Time) []string {
 func waitingFor(o *initializerv1.StagedObject) (now string, then []string) {
 	switch pending := o.GetPending(); {
 	case o.GetResult() != nil:
-		return "nobody: it is refused", nil
+		return "no controller: it is refused", nil
 	case len(pending) == 0:
-		return "nobody: it is initialized", nil
+		return "no controller: it is initialized", nil
 	default:
 		first := min(max(1, int(o.GetTogether())), len(pending))
 		return strings.Join(pending[:first], ","), pending[first:]

@@ -53,13 +53,13 @@ Policy in shadow refuses nothing, and its denials are listed; --enforce has each
 the ready file that "portcullis dev --ready-file" writes, or by the address of the listener for hosts (serve --listen-hosts) and a client
 certificate whose identity may send reviews of the cluster.
 
-A review asks what an API server would ask: the mutating hooks first, and then the validating hooks about the changed
+A review goes the way of an API server's: the mutating hooks first, and then the validating hooks about the changed
 object. --stage asks for one of them alone, or with admit for both in one review, as a direct caller would. Hooks of a running mesh are
 really called; set dryRun in the request where they have side effects.
 
 Each document has a line with its place, its verdict, the policy or hook, and the message; one with several denials or warnings has a line for
 each. A line names the line of the field if the message begins with a field. -o wide, and a single document, show the answer of each hook.
---explain also lists the hooks that were not called, and why, waits for the hooks in shadow to say what they would have done
+--explain also lists the hooks that were not called, and why, waits for the verdicts of the hooks in shadow
 ("shadow: denied"), and applies the mutating hooks a second time to their own result, as a dry run, to name those that change it again: an API
 server may call them twice. Of policies it shows the value of each part of an expression that is false or fails.
 
@@ -109,7 +109,7 @@ func (c *command) bind(cmd *cobra.Command) {
 	f.StringArrayVar(&c.by.groups, "as-group", nil, "group of that user; may be given several times; the groups that an API server adds are added")
 	f.StringVar(&c.by.cluster, "cluster", defaultCluster, "cluster to speak for")
 	f.BoolVar(&c.explain, "explain", false,
-		"also say which hooks were not called, and why, what hooks in shadow would have decided, and whether mutating hooks are idempotent")
+		"also say which hooks were not called, and why, how hooks in shadow would have decided, and whether mutating hooks are idempotent")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for each stage")
 	cli.ChoiceFlag(cmd, &c.stage, "stage", "ask for one stage alone, or for all in one review (default: mutate, then validate)",
 		"mutate", "validate", "admit")
