@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -253,6 +255,39 @@ func TestACollectorThatIsDownNeitherBlocksNorFails(t *testing.T) {
 	shutdown(t, tel)
 	if !strings.Contains(log.String(), "traces are not exported") {
 		t.Errorf("the log does not say that spans are lost:\n%s", &log)
+	}
+}
+
+// TestTheAnswerOfACollectorIsBounded has a collector that answers without an end: the exporter reads 4 MiB of it, and the kernel buffers some more.
+func TestTheAnswerOfACollectorIsBounded(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
+		sent := make(chan int, 1)
+		endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			total, part := 0, make([]byte, 1<<20)
+			for total < 1<<30 {
+				n, err := w.Write(part)
+				if total += n; err != nil {
+					break
+				}
+			}
+			select {
+			case sent <- total:
+			default:
+			}
+		}))
+		defer endless.Close()
+		environment(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endless.URL})
+		var log bytes.Buffer
+		tel := start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		record(t.Context(), tel.TracerProvider, "lost")
+		shutdown(t, tel)
+		if n := <-sent; n > 64<<20 {
+			t.Errorf("status %d: %d bytes were read", status, n)
+		}
+		if !strings.Contains(log.String(), "traces are not exported") {
+			t.Errorf("status %d: the log does not say that spans are lost:\n%s", status, &log)
+		}
 	}
 }
 

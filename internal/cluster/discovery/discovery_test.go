@@ -247,6 +247,7 @@ func TestDiscoveryEndsWithItsContext(t *testing.T) {
 	if _, err := discovery.Ask(ctx, &rest.Config{Host: server.URL, QPS: -1}, answers.Transport{RoundTripper: connections}); err == nil || !strings.Contains(err.Error(), "of 100 versions") {
 		t.Errorf("%v", err)
 	}
+	server.Close() // which waits for its handlers
 	if len(s.asked) > 2+discovery.MaxInFlight {
 		t.Errorf("%d requests", len(s.asked))
 	}
