@@ -299,6 +299,8 @@ func TestEachInputThatATenantChoosesHasARole(t *testing.T) {
 		"ConfigMaps and custom resources that are configuration": "the mesh under attack keeps its configuration in a store, and one process reads either",
 		"the objects of a cluster that commands read: `lint` and `policy import` with `--kube-context`, `check`, `cluster register`, `cluster join`, `certs keep`": "an operator runs them, in other processes",
 		"a log for `portcullis replay`": "an operator replays, in another process",
+		"files of commands: manifests for `review`, case files for `test` and `bench`": "their reader runs the command, in another process",
+		"an answer of a collector of traces and metrics (`OTEL_*`)":                    "the operator runs the collector, and the mesh under attack has none",
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
 	if err != nil {
