@@ -30,6 +30,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/shadow"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/localhosts"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/lonebridge"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/serve"
 )
 
@@ -66,7 +67,7 @@ Begin with "portcullis dev": it runs everything in one process and prints how to
 		SilenceErrors: true,
 	}
 	return cli.Group(root,
-		serve.NewDevCommand(), serve.NewCommand(), serve.NewBridgeCommand(), adapt.NewCommand(),
+		serve.NewDevCommand(), serve.NewCommand(), lonebridge.NewCommand(), adapt.NewCommand(),
 		review.NewCommand(), casetest.NewCommand(localhosts.Start), bench.NewCommand(), replay.NewCommand(), audit.NewCommand(),
 		config.NewApply(), config.NewDiff(), config.NewGet(), config.NewExplain(), config.NewDelete(), config.NewLint(), policy.NewCommand(),
 		check.NewCommand(), analyze.NewCommand(), shadow.NewCommand(), console.NewCommand(), contexts.NewCommand(),

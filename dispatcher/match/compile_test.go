@@ -269,8 +269,8 @@ func TestFindingsNameWhatIsWrongAndWhatItMeans(t *testing.T) {
 		"two routes that say the same": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			in.Routes = []match.RouteBinding{{Name: "two", Source: "d.yaml", Configuration: "a"}, {Name: "one", Configuration: "a"}}
 		}, []string{
-			`error: HookRoute/one: HookRoute "two" names the same hooks* agree on counts* (route-conflict)`,
-			`error: d.yaml: HookRoute/two: HookRoute "one" names the same hooks* agree on counts* (route-conflict)`,
+			`error: HookRoute/one: HookRoute "two" names the same hooks*on which they agree count*(route-conflict)`,
+			`error: d.yaml: HookRoute/two: HookRoute "one" names the same hooks*on which they agree count*(route-conflict)`,
 		}},
 		"three routes of other clusters": {func(in *match.Input, _ *admissionregistrationv1.ValidatingWebhook) {
 			for _, name := range []string{"b", "c", "a"} {

@@ -104,7 +104,7 @@ func layerEdges() []archtest.Edges {
 		},
 		{
 			From:     []string{cli + "/..."},
-			Deny:     []string{"./cmd/portcullis/internal/serve/...", "./cmd/portcullis/internal/adapt/...", "./bridge/...", "./dispatcher/session/...", "./hostsdk/..."},
+			Deny:     []string{"./cmd/portcullis/internal/serve/...", "./cmd/portcullis/internal/lonebridge/...", "./cmd/portcullis/internal/adapt/...", "./bridge/...", "./dispatcher/session/...", "./hostsdk/..."},
 			Indirect: true,
 			Reason:   "a command talks to a running mesh over the contract, or reads files; it does not serve",
 		},

@@ -115,7 +115,7 @@ func TestClientsOfAPIServersBoundTheAnswers(t *testing.T) {
 		"cmd/portcullis/internal/cli/connect/kubernetes.go": "wraps for commands",
 		"cmd/portcullis/internal/cli/certs/keep.go":         "wraps for the CronJob",
 		"cmd/portcullis/internal/serve/stores_cluster.go":   "config/kubernetes.NewClients wraps",
-		"cmd/portcullis/internal/serve/bridge_run.go":       "the tunnel of a bridge hands answers on, and the dispatcher wraps",
+		"cmd/portcullis/internal/lonebridge/run.go":         "the tunnel of a bridge hands answers on, and the dispatcher wraps",
 		"internal/cluster/kubeconfig.go":                    "package cluster wraps",
 	}
 	seen := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,6 +52,14 @@ func meshFlags() []string { return append(fileFlags(), serverFlag) }
 
 // connectionFlags name the mesh, its caller and the settings.
 func connectionFlags() []string { return append(meshFlags(), settingsFlag, contextFlag, clusterFlag) }
+
+// CheckSlow returns an error for a --slow of a program that serves which no review can take.
+func CheckSlow(slow time.Duration) error {
+	if slow < 0 {
+		return errors.New("--slow is negative: name a duration, as in 500ms, or 0 for no lines about slow reviews")
+	}
+	return nil
+}
 
 // SettingsFlag adds --settings.
 func SettingsFlag(cmd *cobra.Command) {

@@ -126,7 +126,7 @@ func TestAnalyzeAsksEveryDispatcher(t *testing.T) {
 	}
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) { // until the first has heard of the second
 		got, missing := clitest.Execute(t, analyze.NewCommand(), strings.NewReader(""), "--ready-file", ready, "--slowest", "100", "-o", "wide"), ""
 		for _, id := range []string{"first", "second"} {

@@ -24,6 +24,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/kubekinds"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/conversion"
 	"github.com/portcullis-mesh/portcullis/conversion/builtin"
 	"github.com/portcullis-mesh/portcullis/dispatcher"
@@ -104,7 +105,7 @@ type app struct {
 
 // serve runs a dispatcher until ctx ends and everything has drained. It calls started with the addresses once every
 // listener serves.
-func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(readyInfo) error) error {
+func serve(ctx context.Context, c serveConfig, log *slog.Logger, started func(listen.ReadyInfo) error) error {
 	c.id = cmp.Or(c.id, uuid.NewString())
 	tracing := telemetry.New(ctx, telemetry.Options{
 		ServiceVersion: cli.Version(), ServiceInstance: c.id, Logger: log,
@@ -129,10 +130,10 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	a := &app{config: c, log: log, telemetry: tracing, gatherer: metrics, channels: newChannels(), work: turns.NewQueue(), begun: time.Now()}
 	a.health = health.NewServer()
 	var err error
-	if a.edge, err = openTLS(c.tls, "bridge", metrics, log); err != nil {
+	if a.edge, err = listen.OpenTLS(c.tls, "bridge", metrics, log); err != nil {
 		return nil, err
 	}
-	a.hostsEdge, err = openTLS(c.hostsTLS.orElse(c.tls), "hosts", metrics, log)
+	a.hostsEdge, err = listen.OpenTLS(c.hostsTLS.OrElse(c.tls), "hosts", metrics, log)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func newApp(c serveConfig, stores *stores, log *slog.Logger, tracing *telemetry.
 	if a.memory, err = memory.New(memory.Options{Total: c.memoryBudget(), PerCluster: c.clusterMemory}); err != nil {
 		return nil, fmt.Errorf("--memory-budget and --cluster-memory-budget: %w", err)
 	}
-	if a.webhooks, err = c.webhooks.client(a.webhookOptions(metrics), log); err != nil {
+	if a.webhooks, err = c.webhooks.Client(a.webhookOptions(metrics), log); err != nil {
 		return nil, err
 	}
 	if a.codec, err = newCodec(metrics); err != nil {

@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
@@ -39,8 +41,8 @@ func observedApp(t *testing.T, log *slog.Logger, spans trace.TracerProvider, cha
 	c := serveConfig{
 		id:     "test",
 		stores: storeConfig{paths: []string{d.path("config")}}, listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
-		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
-		drainTimeout: long, readyTimeout: long, webhooks: webhookConfig{networks: loopback()},
+		tls:          listen.TLSFiles{Cert: d.path("certs/server.crt"), Key: d.path("certs/server.key"), CA: d.path("certs/ca.crt")},
+		drainTimeout: long, readyTimeout: long, webhooks: webhooks.Flags{Networks: loopback()},
 	}
 	change(d, &c)
 	tracing := telemetry.New(t.Context(), telemetry.Options{Logger: log})
@@ -74,7 +76,7 @@ func TestAProcessThatIsStoppedAtOnceStopsWithoutAnError(t *testing.T) {
 		a, _ := sampleApp(t, func(*dev, *serveConfig) {})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := a.run(ctx, func(readyInfo) error { return nil }); err != nil && !errors.Is(err, context.Canceled) {
+		if err := a.run(ctx, func(listen.ReadyInfo) error { return nil }); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +91,7 @@ func TestNothingIsJudgedByAFirstConfigurationThatIsBad(t *testing.T) {
 	})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- a.run(t.Context(), func(readyInfo) error {
+		ended <- a.run(t.Context(), func(listen.ReadyInfo) error {
 			t.Error("it is said to serve")
 			return nil
 		})
@@ -108,8 +110,8 @@ func TestAConflictOfRoutesKeepsNoProcessFromStarting(t *testing.T) {
 		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	serving, ended := make(chan readyInfo, 1), make(chan error, 1)
-	go func() { ended <- a.run(ctx, func(info readyInfo) error { serving <- info; return nil }) }()
+	serving, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
+	go func() { ended <- a.run(ctx, func(info listen.ReadyInfo) error { serving <- info; return nil }) }()
 	within(t, "the listeners", serving)
 	if err := a.store.Configuration().Problems.Err(); err == nil || !strings.Contains(err.Error(), "names the same hooks") {
 		t.Errorf("problems %v", err)
@@ -128,9 +130,9 @@ func TestWhenAPartFailsTheOthersStopInOrder(t *testing.T) {
 	}
 	broken := brokenListener{l.admin, make(chan struct{})}
 	l.admin = broken
-	serving, ended := make(chan readyInfo, 1), make(chan error, 1)
+	serving, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		ended <- a.serve(t.Context(), l, func(info readyInfo) error {
+		ended <- a.serve(t.Context(), l, func(info listen.ReadyInfo) error {
 			serving <- info
 			return nil
 		})
@@ -180,9 +182,9 @@ func TestHealthTurnsBadBeforeTheListenersClose(t *testing.T) {
 	t.Parallel()
 	a, _ := sampleApp(t, func(_ *dev, c *serveConfig) { c.stopDelay = 3 * time.Second })
 	ctx, cancel := context.WithCancel(t.Context())
-	serving, ended := make(chan readyInfo, 1), make(chan error, 1)
+	serving, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		ended <- a.run(ctx, func(info readyInfo) error {
+		ended <- a.run(ctx, func(info listen.ReadyInfo) error {
 			serving <- info
 			return nil
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge"
 	certscli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	adminv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admin/v1"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -69,7 +70,7 @@ webhooks:
 type authorities struct {
 	t    *testing.T
 	d    *dev
-	info readyInfo
+	info listen.ReadyInfo
 	app  *app
 	of   map[string]*certs.Authority
 }
@@ -94,10 +95,10 @@ func newAuthorities(t *testing.T) *authorities {
 		if err := os.WriteFile(d.path("config/bound.yaml"), []byte(documents), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.tls.ca, c.hostsTLS.ca = d.path("all.crt"), d.path("hosts.crt")
+		c.tls.CA, c.hostsTLS.CA = d.path("all.crt"), d.path("hosts.crt")
 		x.d = d
-		x.trust(c.tls.ca, "A", "B", "HOSTS", "OPERATORS")
-		x.trust(c.hostsTLS.ca, "A", "B", "HOSTS", "OPERATORS")
+		x.trust(c.tls.CA, "A", "B", "HOSTS", "OPERATORS")
+		x.trust(c.hostsTLS.CA, "A", "B", "HOSTS", "OPERATORS")
 		c.stores.operator = identity.Grant{Names: []string{meshRoot}, Authorities: []string{x.fingerprint("OPERATORS")}}
 	})
 	x.info.CA = x.d.path("certs/ca.crt") // of the server
@@ -258,7 +259,7 @@ func TestWhatWasOpenedEndsWithItsAuthority(t *testing.T) {
 	watching := operatorOf(t, x.info, issue(t, x.of["OPERATORS"], meshRoot)).begin(t.Context(), "GET", "/v1/config/watch", "")
 	defer watching.Body.Close()
 
-	x.trust(x.app.config.hostsTLS.ca, "A") // the issuers of hosts and of operators are gone
+	x.trust(x.app.config.hostsTLS.CA, "A") // the issuers of hosts and of operators are gone
 	for err = nil; err == nil; _, err = watch.Recv() {
 	}
 	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "not trusted any more") {
@@ -319,7 +320,7 @@ func TestAHostThatIsRenewedServesOn(t *testing.T) {
 	if err := os.WriteFile(x.d.path("config/bound.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	x.trust(x.app.config.hostsTLS.ca, "B", "OPERATORS") // the old issuer is taken out
+	x.trust(x.app.config.hostsTLS.CA, "B", "OPERATORS") // the old issuer is taken out
 	renewed := func() bool {
 		return slices.ContainsFunc(h.Status().Sessions, func(s hostsdk.SessionStatus) bool {
 			return s.ID != first && s.Hooks[0].State == hostsdk.StateInRotation

@@ -21,6 +21,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
@@ -185,7 +186,7 @@ func TestNoSecretThatAnAPIServerQuotesComesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, info := observedAppWithStore(t, log, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), func(*dev, *serveConfig) {})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	file := clitest.Write(t, "quoted.yaml", fmt.Sprintf(quotedCluster, kubeconfig))
 	say := func(name string, r clitest.Result) clitest.Result {
 		fmt.Fprintf(out, "%s: %d\n%s%s\n", name, r.Code, r.Out, r.Notes)
@@ -252,7 +253,7 @@ func TestNoSecretThatAnAPIServerQuotesOnWritesComesOut(t *testing.T) {
 	_, _, info := observedAppWithStore(t, log, noop.NewTracerProvider(), func(_ *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.custom, c.stores.kubeconfig = "", true, api.kubeconfig
 	})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	said := func() string {
 		text := ""
 		for _, args := range [][]string{{"cluster", "refusing", "-o", "json"}, {"clusters"}, {"dispatchers", "-o", "yaml"}, {"hooks"}} {
@@ -280,7 +281,7 @@ func TestNoSecretThatAnAPIServerQuotesOnWritesComesOut(t *testing.T) {
 }
 
 // metrics adds the metrics of a dispatcher.
-func (w *disclosed) metrics(t *testing.T, info readyInfo) {
+func (w *disclosed) metrics(t *testing.T, info listen.ReadyInfo) {
 	t.Helper()
 	for _, page := range []string{"/metrics", "/readyz?verbose"} {
 		response, err := http.Get(info.Admin + page)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -25,8 +26,8 @@ func TestCapabilitiesAreAcceptedByTheFlagAlone(t *testing.T) {
 				}
 			})
 			ctx, cancel := context.WithCancel(t.Context())
-			serving, ended := make(chan readyInfo, 1), make(chan error, 1)
-			go func() { ended <- a.run(ctx, func(info readyInfo) error { serving <- info; return nil }) }()
+			serving, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
+			go func() { ended <- a.run(ctx, func(info listen.ReadyInfo) error { serving <- info; return nil }) }()
 			o := operatorOf(t, within(t, "the listeners", serving), nil)
 			path := "/v1/clusters/managed/capability/" + secret.Reveal() + "/validate"
 			got := o.ask(http.MethodPost, path, "{") // which is no review: an accepted caller gets 400

@@ -17,7 +17,7 @@ import (
 
 func TestCheckFindsHooksWithoutAHost(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	r := clitest.Execute(t, check.NewCommand(), nil, "--ready-file", ready)
 	for deadline := time.Now().Add(2 * time.Minute); strings.Contains(r.Out, "judges nothing") && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		r = clitest.Execute(t, check.NewCommand(), nil, "--ready-file", ready) // the first report of a dispatcher may be older than its first listing
@@ -74,7 +74,7 @@ spec: {configuration: sidecars, stage: initialize, stream: {}, hosts: [me], rota
 func TestCheckLooksAtInitializers(t *testing.T) {
 	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	apply := func(documents string) {
 		t.Helper()
 		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.Code != 0 {

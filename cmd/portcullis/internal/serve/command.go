@@ -13,6 +13,8 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/internal/cluster"
 	"github.com/portcullis-mesh/portcullis/internal/cluster/touch"
@@ -28,11 +30,11 @@ type serveConfig struct {
 	listenHosts        string
 	listenAdmin        string
 	profiles           bool
-	alpn               alpnProtocols
-	tls                tlsFiles
-	hostsTLS           tlsFiles
+	alpn               listen.ALPN
+	tls                listen.TLSFiles
+	hostsTLS           listen.TLSFiles
 	capabilities       bool
-	webhooks           webhookConfig
+	webhooks           webhooks.Flags
 	initializers       initializerConfig
 	record             recordConfig
 	readyFile          string
@@ -101,21 +103,21 @@ connections as they become idle, tells the hosts, and stops when the last review
 				return fmt.Errorf("serve needs %s; "+
 					"`portcullis certs --help` makes certificates, `portcullis dev` needs nothing", strings.Join(missing, ", "))
 			}
-			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(),
-				checkSlow(c.slow), c.initializers.validate(), c.record.validate())
+			err := errors.Join(c.stores.validate(), checkAdvertised(c.advertise), c.alpn.Validate(), c.checkClusterFreshFor(), c.checkKeys(), c.checkLag(),
+				cli.CheckSlow(c.slow), c.initializers.validate(), c.record.validate())
 			if err != nil {
 				return err
 			}
-			if err := removeReadyFile(c.readyFile); err != nil {
+			if err := listen.RemoveReadyFile(c.readyFile); err != nil {
 				return err
 			}
 			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), c.logFormat, c.logLevel)
 			if err != nil {
 				return err
 			}
-			ready := readyFile{name: c.readyFile}
-			defer ready.remove()
-			return serve(cmd.Context(), c, log, ready.write)
+			ready := listen.ReadyFile{Name: c.readyFile}
+			defer ready.Remove()
+			return serve(cmd.Context(), c, log, ready.Write)
 		},
 	}
 	c.bind(cmd.Flags())
@@ -128,7 +130,7 @@ func (c *serveConfig) missing() []string {
 		flag  string
 		given bool
 	}{
-		{c.stores.missing(), c.stores.missing() == ""}, {"--tls-cert", c.tls.cert != ""}, {"--tls-key", c.tls.key != ""}, {"--tls-ca", c.tls.ca != ""},
+		{c.stores.missing(), c.stores.missing() == ""}, {"--tls-cert", c.tls.Cert != ""}, {"--tls-key", c.tls.Key != ""}, {"--tls-ca", c.tls.CA != ""},
 	} {
 		if !f.given {
 			out = append(out, f.flag)
@@ -163,13 +165,6 @@ func (c *serveConfig) checkLag() error {
 	return nil
 }
 
-func checkSlow(slow time.Duration) error {
-	if slow < 0 {
-		return errors.New("--slow is negative: name a duration, as in 500ms, or 0 for no lines about slow reviews")
-	}
-	return nil
-}
-
 // findAll checks that the paths of the configuration exist. A path that is missing at the start is more likely mistyped or
 // not mounted than gone for a moment, and no request would be judged before it comes. A path that vanishes later is a
 // failed source, and the last configuration holds while it may.
@@ -188,16 +183,16 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 	c.stores.bind(f)
 	f.BoolVar(&c.ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
-	c.alpn.bind(f)
+	c.alpn.Bind(f)
 	f.StringVar(&c.listenHosts, "listen-hosts", ":8444", "address for hosts")
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
 	f.BoolVar(&c.profiles, "pprof", false, telemetry.ProfilesUsage)
-	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate")
-	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
-	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
-	f.StringVar(&c.hostsTLS.cert, "hosts-tls-cert", "", "PEM file of the certificate for hosts (default: --tls-cert)")
-	f.StringVar(&c.hostsTLS.key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
-	f.StringVar(&c.hostsTLS.ca, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
+	f.StringVar(&c.tls.Cert, "tls-cert", "", "PEM file of the server certificate")
+	f.StringVar(&c.tls.Key, "tls-key", "", "PEM file of its key")
+	f.StringVar(&c.tls.CA, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
+	f.StringVar(&c.hostsTLS.Cert, "hosts-tls-cert", "", "PEM file of the certificate for hosts (default: --tls-cert)")
+	f.StringVar(&c.hostsTLS.Key, "hosts-tls-key", "", "PEM file of its key (default: --tls-key)")
+	f.StringVar(&c.hostsTLS.CA, "hosts-tls-ca", "", "PEM file of the authorities of hosts (default: --tls-ca)")
 	f.BoolVar(&c.capabilities, "allow-capabilities", false,
 		"accept reviews without a client certificate on --listen, by a capability in the path (spec.capabilities of a Cluster)")
 	f.StringVar(&c.capabilityKeys, "capability-key-file", "",
@@ -205,7 +200,7 @@ func (c *serveConfig) bind(f *pflag.FlagSet) {
 			"all are accepted (spec.rotateCapability of a Cluster); needs --allow-capabilities")
 	f.DurationVar(&c.keyOverlap, "capability-key-overlap", 2*time.Minute,
 		"how long a key is known before entries get a capability of it: other dispatchers may see the file later")
-	c.webhooks.bind(f)
+	c.webhooks.Bind(f)
 	c.initializers.bind(f)
 	c.record.bind(f)
 	f.StringVar(&c.readyFile, "ready-file", "", "write the addresses there, as JSON, while every listener serves; it is removed at the end")

@@ -18,30 +18,31 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 )
 
 // withStore runs a dispatcher with the samples of dev and a store of its own, and returns its ready file.
 func withStore(t *testing.T) string {
 	t.Helper()
 	info, _ := startStore(t, func(*dev, *serveConfig) {})
-	return info.file(t)
+	return readyFileOf(t, info)
 }
 
 // startStore is withStore with a change of its settings. It returns the addresses of the dispatcher, and its files.
-func startStore(t *testing.T, change func(*dev, *serveConfig)) (readyInfo, *dev) {
+func startStore(t *testing.T, change func(*dev, *serveConfig)) (listen.ReadyInfo, *dev) {
 	t.Helper()
 	_, d, info := appWithStore(t, change)
 	return info, d
 }
 
 // appWithStore is startStore, for who wants to look inside.
-func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
+func appWithStore(t *testing.T, change func(*dev, *serveConfig)) (*app, *dev, listen.ReadyInfo) {
 	t.Helper()
 	return observedAppWithStore(t, slog.New(slog.DiscardHandler), noop.NewTracerProvider(), change)
 }
 
 // observedAppWithStore is appWithStore with a log and spans.
-func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProvider, change func(*dev, *serveConfig)) (*app, *dev, readyInfo) {
+func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProvider, change func(*dev, *serveConfig)) (*app, *dev, listen.ReadyInfo) {
 	t.Helper()
 	a, d := observedApp(t, log, spans, func(d *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operator.Names = d.dir, []string{devAPIServer}
@@ -50,9 +51,9 @@ func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProv
 		change(d, c)
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil })
+		ended <- a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil })
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -70,8 +71,8 @@ func observedAppWithStore(t *testing.T, log *slog.Logger, spans trace.TracerProv
 	return a, d, info
 }
 
-// file writes the ready file of a mesh.
-func (i readyInfo) file(t *testing.T) string {
+// readyFileOf writes the ready file of a mesh.
+func readyFileOf(t *testing.T, i listen.ReadyInfo) string {
 	t.Helper()
 	data, err := json.Marshal(i)
 	if err != nil {
@@ -158,7 +159,7 @@ func TestDangersOfFilesAreWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	for { // findings follow the configuration in force by a moment
 		r := clitest.Execute(t, configcli.NewGet(), nil, "vwc", "policy", "-o", "json", "--ready-file", ready)
 		if r.Code != 0 && strings.Contains(r.Notes, "there is no ValidatingWebhookConfiguration/policy") {

@@ -52,7 +52,7 @@ func TestTheConsoleShowsEveryDispatcher(t *testing.T) {
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
 
-	address, token := startConsole(t, info.file(t))
+	address, token := startConsole(t, readyFileOf(t, info))
 	var state consoleState
 	for deadline := time.Now().Add(2 * time.Minute); !state.whole(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

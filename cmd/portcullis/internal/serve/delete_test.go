@@ -14,7 +14,7 @@ import (
 
 func TestDeleteRemovesWhatApplyMade(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	run := func(cmd *cobra.Command, args ...string) clitest.Result {
 		t.Helper()
 		return clitest.Execute(t, cmd, nil, append(args, "--ready-file", ready)...)

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
@@ -42,9 +44,9 @@ var samples embed.FS
 
 // NewDevCommand returns "dev": a dispatcher with samples and a host, in one process.
 func NewDevCommand() *cobra.Command {
-	var dataDir, readyFile, listen, listenHosts, listenAdmin, logLevel string
+	var dataDir, readyFile, listenReviews, listenHosts, listenAdmin, logLevel string
 	var ignoreBad, profiles, noSamples bool
-	var webhooks webhookConfig
+	var flags webhooks.Flags
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything in one process, with samples",
@@ -67,17 +69,17 @@ there is no other host, and no configuration but the cluster that reviews come f
 			}
 			defer remove()
 			d := dev{dir: dir, noSamples: noSamples, out: cmd.OutOrStdout(), logs: cmd.ErrOrStderr()}
-			d.ready.name = cmp.Or(readyFile, d.path("ready.json"))
-			if err := removeReadyFile(d.ready.name); err != nil {
+			d.ready.Name = cmp.Or(readyFile, d.path("ready.json"))
+			if err := listen.RemoveReadyFile(d.ready.Name); err != nil {
 				return err
 			}
-			defer d.ready.remove()
-			webhooks.networks = append(webhooks.networks, loopback()...)
+			defer d.ready.Remove()
+			flags.Networks = append(flags.Networks, loopback()...)
 			return d.run(cmd.Context(), serveConfig{
 				stores:    storeConfig{paths: []string{d.path("config")}, dataDir: d.dir, operator: identity.Grant{Names: []string{devAPIServer}}},
-				ignoreBad: ignoreBad, listen: listen, listenHosts: listenHosts, listenAdmin: listenAdmin, profiles: profiles,
-				tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
-				webhooks:     webhooks,
+				ignoreBad: ignoreBad, listen: listenReviews, listenHosts: listenHosts, listenAdmin: listenAdmin, profiles: profiles,
+				tls:          listen.TLSFiles{Cert: d.path("certs/server.crt"), Key: d.path("certs/server.key"), CA: d.path("certs/ca.crt")},
+				webhooks:     flags,
 				drainTimeout: 10 * time.Second, readyTimeout: 10 * time.Second, slow: observe.DefaultSlow,
 				logFormat: "text", logLevel: logLevel,
 			})
@@ -89,11 +91,11 @@ there is no other host, and no configuration but the cluster that reviews come f
 	f.BoolVar(&ignoreBad, "ignore-bad-documents", false, ignoreBadUsage)
 	f.StringVar(&readyFile, "ready-file", "",
 		"write addresses and certificates there, as JSON, while everything serves (default: ready.json in the data directory)")
-	f.StringVar(&listen, "listen", "127.0.0.1:0", "address for API servers")
+	f.StringVar(&listenReviews, "listen", "127.0.0.1:0", "address for API servers")
 	f.StringVar(&listenHosts, "listen-hosts", "127.0.0.1:0", "address for hosts")
 	f.StringVar(&listenAdmin, "listen-admin", "127.0.0.1:0", "address for probes and metrics")
 	f.BoolVar(&profiles, "pprof", false, telemetry.ProfilesUsage)
-	webhooks.bind(f)
+	flags.Bind(f)
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	return cli.WithServerSettings(cmd)
 }
@@ -114,7 +116,7 @@ type dev struct {
 	dir       string
 	noSamples bool
 	out, logs io.Writer
-	ready     readyFile
+	ready     listen.ReadyFile
 	log       *slog.Logger
 }
 
@@ -133,10 +135,10 @@ func (d *dev) run(ctx context.Context, c serveConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, gctx := errgroup.WithContext(ctx)
-	serving := make(chan readyInfo, 1)
+	serving := make(chan listen.ReadyInfo, 1)
 	g.Go(func() error {
 		defer cancel()
-		return serve(gctx, c, d.log, func(info readyInfo) error {
+		return serve(gctx, c, d.log, func(info listen.ReadyInfo) error {
 			serving <- info
 			return nil
 		})
@@ -220,7 +222,7 @@ func (d *dev) writeSamples() error {
 }
 
 // host runs the sample host until ctx ends, and announces the mesh once its hooks are in rotation.
-func (d *dev) host(ctx context.Context, info readyInfo) error {
+func (d *dev) host(ctx context.Context, info listen.ReadyInfo) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceName: devHostName, ServiceVersion: cli.Version(), Logger: d.log})
 	defer tracing.Close(ctx)
 	cert, key := d.hostFiles()
@@ -250,15 +252,15 @@ func (d *dev) host(ctx context.Context, info readyInfo) error {
 }
 
 // announce writes the ready file and prints the guide.
-func (d *dev) announce(info readyInfo) error {
-	if err := d.ready.write(info); err != nil {
+func (d *dev) announce(info listen.ReadyInfo) error {
+	if err := d.ready.Write(info); err != nil {
 		return err
 	}
 	d.explain(info)
 	return nil
 }
 
-func (d *dev) explain(info readyInfo) {
+func (d *dev) explain(info listen.ReadyInfo) {
 	cert, key := d.hostFiles()
 	fmt.Fprintf(d.out, `Portcullis is serving. Cluster %[1]q is called by identity %[2]q.
 
@@ -271,7 +273,7 @@ A host of your own (%[5]s host init --help) starts with these flags. Its hooks a
 
   --dispatchers %[7]s --cert %[9]s --key %[10]s --ca %[11]s
 
-`, devCluster, devAPIServer, d.path("config"), info.Admin, os.Args[0], d.ready.name, info.Hosts, devHost, cert, key, info.CA)
+`, devCluster, devAPIServer, d.path("config"), info.Admin, os.Args[0], d.ready.Name, info.Hosts, devHost, cert, key, info.CA)
 	if d.noSamples {
 		fmt.Fprintf(d.out, "Send a review of a Pod to the validating hooks, and to the mutating ones:\n\n  %s\n  %s\n\n",
 			d.review("validate --explain"), d.review("mutate"))
@@ -281,7 +283,7 @@ A host of your own (%[5]s host init --help) starts with these flags. Its hooks a
 	fmt.Fprintln(d.out, "Ctrl-C stops it.")
 }
 
-func (d *dev) explainSamples(info readyInfo) {
+func (d *dev) explainSamples(info listen.ReadyInfo) {
 	fmt.Fprintf(d.out, `A Pod with an image that is not pinned. Hook "pinned-images.portcullis.dev" denies it, with code 403; why other hooks were
 not called is printed too:
 
@@ -303,5 +305,5 @@ As an API server sends it, as JSON over HTTPS:
 
 // review is the command that sends the sample review to a stage.
 func (d *dev) review(stage string) string {
-	return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage, "--ready-file", d.ready.name}, " ")
+	return strings.Join([]string{os.Args[0], "review -f", d.path("pod.json"), "--stage", stage, "--ready-file", d.ready.Name}, " ")
 }

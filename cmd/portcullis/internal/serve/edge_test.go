@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
 )
@@ -26,7 +27,7 @@ type operator struct {
 }
 
 // operatorOf is an HTTP client with a certificate of an authority, or without one.
-func operatorOf(t *testing.T, info readyInfo, pair *certs.Pair) operator {
+func operatorOf(t *testing.T, info listen.ReadyInfo, pair *certs.Pair) operator {
 	t.Helper()
 	roots, err := os.ReadFile(info.CA)
 	if err != nil {
@@ -282,13 +283,13 @@ func TestNobodyIsMoreThanTheCertificateSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, d := startStore(t, func(d *dev, c *serveConfig) {
-		c.hostsTLS.ca = c.tls.ca
-		ours, err := os.ReadFile(c.tls.ca)
+		c.hostsTLS.CA = c.tls.CA
+		ours, err := os.ReadFile(c.tls.CA)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.tls.ca = d.path("both.crt") // API servers come from both authorities, and operators from ours
-		if err := os.WriteFile(c.tls.ca, append(ours, others.CA().CertPEM...), 0o600); err != nil {
+		c.tls.CA = d.path("both.crt") // API servers come from both authorities, and operators from ours
+		if err := os.WriteFile(c.tls.CA, append(ours, others.CA().CertPEM...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -342,8 +343,8 @@ func TestAStopDoesNotWaitForWhoWatches(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
-	go func() { ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil }) }()
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
+	go func() { ended <- a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil }) }()
 	info := within(t, "the dispatcher", started)
 	authority, err := certs.ReadAuthority(d.path("certs/ca.crt"), d.path("certs/ca.key"))
 	if err != nil {

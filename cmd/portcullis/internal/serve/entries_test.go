@@ -74,14 +74,14 @@ func TestEntriesOfTheMeshAreNotTakenBackUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := entriesOf(t, args...)
-	again.Ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: it is what", "made for the API servers of cluster prod-1")
+	again.Ends(t, 0, "warning: ", "entries.json:", "webhooks[0].clientConfig: ", "made it for the API servers of cluster prod-1")
 }
 
 // TestClusterRegisterAsksAMesh makes entries from the configuration in force, and then changes it: reviews through the old
 // entries say so.
 func TestClusterRegisterAsksAMesh(t *testing.T) {
 	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	entryPath := func() string {
 		r := entriesOf(t, "dev", "--ready-file", ready, "--url", "https://mesh.example.com:8443", "-o", "json")
 		r.Ends(t, 0)

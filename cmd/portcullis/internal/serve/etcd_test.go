@@ -14,6 +14,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
 )
 
@@ -43,17 +44,17 @@ func inEtcd(t *testing.T, id string, args ...string) string {
 		c.readyTimeout = time.Nanosecond // nobody serves the samples
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	started := make(chan readyInfo, 1)
+	started := make(chan listen.ReadyInfo, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := a.run(ctx, func(info readyInfo) error { started <- info; return nil }); err != nil {
+		if err := a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil }); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	info := within(t, "the dispatcher", started)
 	info.ClientCert, info.ClientKey = d.path("certs/"+devClientName+".crt"), d.path("certs/"+devClientName+".key")
-	return info.file(t)
+	return readyFileOf(t, info)
 }
 
 func TestDispatchersShareAnEtcdOfItsOwn(t *testing.T) {

@@ -142,7 +142,7 @@ func TestApplyLintAndRegisterFindTheSameDangerOfAnEntry(t *testing.T) {
 	const danger = "the entry validate/fail-closed of cluster prod-1 fails closed and brings writes of kube-system, though no hook of it that fails closed " +
 		"selects them, for example: CREATE pods kube-system/a-1 by system:serviceaccount:kube-system:replicaset-controller. The namespaceSelectors of these 2 hooks"
 	apply := func(args ...string) clitest.Result {
-		return clitest.Execute(t, configcli.NewApply(), nil, append(args, "-f", file, "--ready-file", info.file(t))...)
+		return clitest.Execute(t, configcli.NewApply(), nil, append(args, "-f", file, "--ready-file", readyFileOf(t, info))...)
 	}
 	for name, r := range map[string]clitest.Result{
 		"apply":            apply(),

@@ -17,7 +17,7 @@ import (
 func getter(t *testing.T) func(args ...string) clitest.Result {
 	t.Helper()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	documents := strings.NewReplacer(
 		"GROUP", "apps", "sideEffects: None\n", "sideEffects: None\n  matchConditions: [{name: c, expression: '1 < 2 && true'}]\n",
 	).Replace(appliedHooks)

@@ -21,7 +21,7 @@ func clusters(labels ...string) string {
 
 func TestGetSelectsByLabels(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	apply := func(documents string) {
 		t.Helper()
 		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", ready, "--wait"); r.Code != 0 {

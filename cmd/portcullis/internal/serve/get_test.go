@@ -107,7 +107,7 @@ func TestAContextOfTheSettingsReachesTheMesh(t *testing.T) {
 
 func TestWhatGetPrintsCanBeAppliedAgain(t *testing.T) {
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	run := func(cmd *cobra.Command, in string, args ...string) clitest.Result {
 		t.Helper()
 		r := clitest.Execute(t, cmd, strings.NewReader(in), append(args, "--ready-file", ready)...)
@@ -171,7 +171,7 @@ func TestAFileOfManyObjectsIsAppliedAsOne(t *testing.T) {
 	citest.Sequential(t)
 	t.Parallel()
 	info, _ := startStore(t, func(_ *dev, c *serveConfig) { c.stores.paths = nil })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	role := func(i int) string {
 		return fmt.Sprintf("---\napiVersion: portcullis.dev/v1\nkind: Role\nmetadata: {name: r-%d}\nspec: {role: viewer, identities: [i-%d]}\n", i, i)
 	}

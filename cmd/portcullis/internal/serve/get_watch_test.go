@@ -10,6 +10,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 )
 
 func TestGetWatchesDispatchersAndChanges(t *testing.T) {
@@ -82,15 +83,15 @@ func (d *door) carry(client net.Conn) {
 func TestAWatchSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var certificates tlsFiles
+	var certificates listen.TLSFiles
 	first, stop := storeAs(t, dir, func(c *serveConfig) { certificates = c.tls })
 	d := newDoor(t, first.Hosts)
 	atDoor := first
 	atDoor.Hosts = d.listener.Addr().String()
-	w := watch(t, "changes", "--ready-file", atDoor.file(t))
-	apply := func(info readyInfo, documents string) {
+	w := watch(t, "changes", "--ready-file", readyFileOf(t, atDoor))
+	apply := func(info listen.ReadyInfo, documents string) {
 		t.Helper()
-		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", info.file(t)); r.Code != 0 {
+		if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--ready-file", readyFileOf(t, info)); r.Code != 0 {
 			t.Fatal(r.Notes)
 		}
 	}

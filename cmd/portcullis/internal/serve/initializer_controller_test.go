@@ -18,6 +18,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	kubeinitializers "github.com/portcullis-mesh/portcullis/hostsdk/kube/initializers"
 )
 
@@ -44,7 +45,7 @@ const createWidget = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v
 // change of the controller and nothing of staging.
 func TestAControllerInitializesAHeldCreate(t *testing.T) {
 	_, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	if r := clitest.Execute(t, configcli.NewApply(), strings.NewReader(controlledInitializer), "-f", "-", "--wait", "--ready-file", ready,
 		"--acknowledge", "danger-kube-system"); r.Code != 0 {
 		t.Fatal(r)
@@ -67,13 +68,13 @@ func TestAControllerInitializesAHeldCreate(t *testing.T) {
 }
 
 // startController runs a controller for the initializer until the test ends.
-func startController(t *testing.T, info readyInfo) {
+func startController(t *testing.T, info listen.ReadyInfo) {
 	t.Helper()
 	runController(t, info, func(err error) { t.Error(err) })
 }
 
 // runController is startController, and passes on the errors of updates.
-func runController(t *testing.T, info readyInfo, failed func(error)) {
+func runController(t *testing.T, info listen.ReadyInfo, failed func(error)) {
 	t.Helper()
 	config := &rest.Config{
 		Host:            info.Bridge + kubeinitializers.Path(devCluster),

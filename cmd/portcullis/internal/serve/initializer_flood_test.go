@@ -36,7 +36,7 @@ func TestTheCreatesOfATenantDoNotFillTheStore(t *testing.T) {
 	citest.Sequential(t)
 	t.Parallel()
 	a, _, info := appWithStore(t, func(_ *dev, c *serveConfig) { c.stores.quota = minQuota })
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	apply := func(documents string) clitest.Result {
 		return clitest.Execute(t, configcli.NewApply(), strings.NewReader(documents), "-f", "-", "--wait", "--ready-file", ready, "--acknowledge", "danger-kube-system")
 	}

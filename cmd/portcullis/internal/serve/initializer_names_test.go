@@ -53,7 +53,7 @@ func TestAnInitializerIsNotSwitchedOffByItsName(t *testing.T) {
 			tried := make(chan error, 2)
 			runController(t, info, func(err error) { tried <- err })
 			r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(createWidget), "-f", "-", "--stage", "mutate", "--cluster", devCluster,
-				"--timeout", "30s", "--ready-file", info.file(t))
+				"--timeout", "30s", "--ready-file", readyFileOf(t, info))
 			if !strings.Contains(r.Out, "mutate: failed (504") {
 				t.Errorf("nothing has acted for the initializer that fails closed: %v", r)
 			}

@@ -65,7 +65,7 @@ func TestInitializerGrants(t *testing.T) {
 	grants := &initializerGrants{configuration: a.store.Configuration, operators: identity.Grant{Names: []string{"root"}}}
 	next := grants.Next()
 	file := clitest.Write(t, "initializers.yaml", initializersAndRoles)
-	if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", info.file(t), "--acknowledge", "danger-kube-system"); r.Code != 0 {
+	if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", readyFileOf(t, info), "--acknowledge", "danger-kube-system"); r.Code != 0 {
 		t.Fatal(r)
 	}
 	<-next
@@ -104,7 +104,7 @@ func TestGrantsAreReadOnceForEachConfiguration(t *testing.T) {
 	apply := func(documents string) {
 		t.Helper()
 		file := clitest.Write(t, "initializers.yaml", documents)
-		if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", info.file(t), "--acknowledge", "danger-kube-system"); r.Code != 0 {
+		if r := clitest.Execute(t, configcli.NewApply(), nil, "-f", file, "--wait", "--ready-file", readyFileOf(t, info), "--acknowledge", "danger-kube-system"); r.Code != 0 {
 			t.Fatal(r)
 		}
 	}

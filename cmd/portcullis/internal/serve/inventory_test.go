@@ -72,7 +72,7 @@ func TestGetHostsAsksEveryDispatcherThatHasAnAddress(t *testing.T) {
 	first := newReplica(t, "first", o, nil, may("127.0.0.1"))
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	shows := func(noun string, want ...string) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) {

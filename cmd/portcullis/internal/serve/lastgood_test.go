@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/internal/config/lastgood"
 )
 
@@ -29,8 +31,8 @@ func newRestarts(t *testing.T) *restarts {
 	return &restarts{t, d, serveConfig{
 		stores: storeConfig{paths: []string{d.path("config")}, stateDir: d.path("state")},
 		listen: "127.0.0.1:0", listenHosts: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
-		tls:          tlsFiles{cert: d.path("certs/server.crt"), key: d.path("certs/server.key"), ca: d.path("certs/ca.crt")},
-		drainTimeout: long, readyTimeout: long, webhooks: webhookConfig{networks: loopback()},
+		tls:          listen.TLSFiles{Cert: d.path("certs/server.crt"), Key: d.path("certs/server.key"), CA: d.path("certs/ca.crt")},
+		drainTimeout: long, readyTimeout: long, webhooks: webhooks.Flags{Networks: loopback()},
 	}}
 }
 
@@ -52,7 +54,7 @@ func (r *restarts) serve() (log string, err error) {
 	ctx, stop := context.WithCancel(r.t.Context())
 	defer stop()
 	var n notes
-	err = serve(ctx, r.c, slog.New(slog.NewTextHandler(&n, nil)), func(readyInfo) error { stop(); return nil })
+	err = serve(ctx, r.c, slog.New(slog.NewTextHandler(&n, nil)), func(listen.ReadyInfo) error { stop(); return nil })
 	return n.text.String(), err
 }
 

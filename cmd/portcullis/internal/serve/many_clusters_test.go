@@ -123,7 +123,7 @@ func newManyClusters(t *testing.T) *manyClusters {
 	ca, m.info.ClientCert, m.info.ClientKey = d.clientFiles()
 	m.tls = &tls.Config{RootCAs: poolOf(t, ca), MinVersion: tls.VersionTLS12}
 	m.callers = m.connect()
-	m.ready = m.info.file(t)
+	m.ready = readyFileOf(t, m.info)
 	m.run(configcli.NewApply, strings.NewReplacer("GROUP", "apps").Replace(appliedHooks), "-f", "-")
 	return m
 }

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/portcullis-mesh/portcullis/bridge/outbound"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
@@ -27,9 +25,9 @@ func TestAddressesAmongThoseThatAreAdvertised(t *testing.T) {
 // TestWebhooksAreNotCalledAtTheMesh: neither at another dispatcher, nor where API servers reach the mesh, nor where the operator says.
 func TestWebhooksAreNotCalledAtTheMesh(t *testing.T) {
 	a, _, info := appWithStore(t, func(_ *dev, c *serveConfig) {
-		c.advertise, c.webhooks.refused = []string{"10.0.0.7"}, []string{"10.2.0.0/16"}
+		c.advertise, c.webhooks.Refused = []string{"10.0.0.7"}, []string{"10.2.0.0/16"}
 	})
-	if r := clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", info.file(t), "--wait", "-f", clitest.Write(t, "c.yaml",
+	if r := clitest.Execute(t, configcli.NewApply(), nil, "--ready-file", readyFileOf(t, info), "--wait", "-f", clitest.Write(t, "c.yaml",
 		"apiVersion: portcullis.dev/v1\nkind: Cluster\nmetadata: {name: prod}\n"+
 			"spec: {identities: [a], kubeconfig: /none, registration: {url: 'https://10.96.0.9/'}}\n")); r.Code != 0 {
 		t.Fatal(r)
@@ -49,21 +47,5 @@ func TestWebhooksAreNotCalledAtTheMesh(t *testing.T) {
 			t.Fatalf("the address of the other dispatcher is not among %v", a.meshAddresses())
 		}
 		a.control.others.set(slices.Clone(other), a.config.id) // until the reports in the store are read, which do not have it
-	}
-}
-
-func TestNetworksThatAreRefusedAreAddressesOrCIDRs(t *testing.T) {
-	c := webhookConfig{refused: []string{"mesh.example.com"}}
-	if _, err := c.client(outbound.Options{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--webhook-refuse") {
-		t.Errorf("a name: %v", err)
-	}
-	c = webhookConfig{refused: []string{"10.2.0.0/16"}}
-	client, err := c.client(outbound.Options{Refused: func() []netip.Prefix { return nil }}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "https://10.2.3.4"
-	if err := client.Reach(t.Context(), "prod", &admissionregistrationv1.WebhookClientConfig{URL: &url}); err == nil || !strings.Contains(err.Error(), "--webhook-refuse") {
-		t.Errorf("an address: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	configv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/config/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
@@ -19,7 +20,7 @@ import (
 type replica struct {
 	app  *app
 	dev  *dev
-	info readyInfo
+	info listen.ReadyInfo
 }
 
 // newReplica runs a dispatcher. It has the certificates of like, if that is not nil.
@@ -37,10 +38,10 @@ func newReplica(t *testing.T, id string, o etcdstore.DialOptions, like *replica,
 		change(c)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	started := make(chan readyInfo, 1)
+	started := make(chan listen.ReadyInfo, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := a.run(ctx, func(info readyInfo) error { started <- info; return nil }); err != nil {
+		if err := a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil }); err != nil {
 			t.Error(err)
 		}
 	})

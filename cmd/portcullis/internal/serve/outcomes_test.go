@@ -25,6 +25,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -92,7 +93,7 @@ spec: {configuration: outcomes, stream: {}, hosts: ["` + devHost + `"]}
 type outcomeMesh struct {
 	*testing.T
 	app    *app
-	info   readyInfo
+	info   listen.ReadyInfo
 	client *http.Client
 	spans  *tracetest.SpanRecorder
 	log    *logBuffer
@@ -114,8 +115,8 @@ func newOutcomeMesh(t *testing.T) *outcomeMesh {
 	})
 	m.app, m.client = a, apiServer(t, d)
 	ctx, stop := context.WithCancel(t.Context())
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
-	go func() { ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil }) }()
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
+	go func() { ended <- a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil }) }()
 	m.info = within(t, "the dispatcher", started)
 	_, m.info.ClientCert, m.info.ClientKey = d.clientFiles()
 	cert, key := d.hostFiles()
@@ -242,7 +243,7 @@ func TestEveryOutcomeHasTheSameWordEverywhere(t *testing.T) {
 			line := `portcullis_bridge_requests_total{cluster="dev",code="200",edge="json",outcome="` + tt.outcome + `",stage="validate"} ` + fmt.Sprintln(times[tt.outcome])
 			m.becomes("the metric "+line, func() bool { return strings.Contains(m.app.metrics(t), line) })
 
-			r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(body), "-f", "-", "--ready-file", m.info.file(t), "--stage", "validate")
+			r := clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(body), "-f", "-", "--ready-file", readyFileOf(t, m.info), "--stage", "validate")
 			if r.Code != tt.exit || !strings.HasPrefix(r.Out, "validate: "+tt.outcome) {
 				t.Errorf("the command ends with %d, and prints %q %s", r.Code, r.Out, r.Notes)
 			}

@@ -23,7 +23,7 @@ func filesOnly(t *testing.T, change func(*dev, *serveConfig)) *rotated {
 		c.stores.dataDir = ""
 		change(d, c)
 	})
-	return &rotated{t, a, d, info, info.file(t)}
+	return &rotated{t, a, d, info, readyFileOf(t, info)}
 }
 
 // prints runs a command and compares its exit code and parts of its output, with one space between columns.

@@ -19,7 +19,7 @@ func TestRecordedReviewsAreReplayed(t *testing.T) {
 	a, d, info := appWithStore(t, func(_ *dev, c *serveConfig) {
 		c.record = recordConfig{dir: dir, bytes: reviewlog.DefaultBytes, age: reviewlog.DefaultAge}
 	})
-	r := &rotated{t, a, d, info, info.file(t)}
+	r := &rotated{t, a, d, info, readyFileOf(t, info)}
 	request := strings.NewReplacer(`"group":"",`, `"group":"apps",`, "pods", "deployments", "Pod", "Deployment").Replace(clitest.Review)
 	if got := r.run(reviewcli.NewCommand(), request, "-f", "-"); got.Code != 0 { // both stages
 		t.Fatal(got.Notes)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 )
@@ -52,7 +53,7 @@ func TestEveryAnswerNamesItsRevision(t *testing.T) {
 }
 
 // serveSamples serves the sample hooks until the function is called.
-func serveSamples(t *testing.T, info readyInfo, d *dev) (leave func()) {
+func serveSamples(t *testing.T, info listen.ReadyInfo, d *dev) (leave func()) {
 	t.Helper()
 	h, err := hostsdk.New(hostsdk.Options{
 		Name: "sample-host", Dispatchers: []string{info.Hosts}, Logger: slog.New(slog.DiscardHandler),
@@ -104,11 +105,11 @@ func (o operator) namesRevision(t *testing.T, road, request, digest string) {
 }
 
 // reviewNamesRevision asks over gRPC, by the command.
-func reviewNamesRevision(t *testing.T, info readyInfo, request, digest string) {
+func reviewNamesRevision(t *testing.T, info listen.ReadyInfo, request, digest string) {
 	t.Helper()
 	var r clitest.Result
 	for asked := 0; asked == 0 || asked < 5 && strings.Contains(r.Notes, "no answer within"); asked++ { // where nobody serves the answer comes a second before
-		r = clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", info.file(t))
+		r = clitest.Execute(t, reviewcli.NewCommand(), strings.NewReader(request), "-f", "-", "-o", "json", "--timeout", "2s", "--ready-file", readyFileOf(t, info))
 	}
 	var told struct {
 		Stages []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -29,14 +30,14 @@ type rotated struct {
 	*testing.T
 	app   *app
 	dev   *dev
-	info  readyInfo
+	info  listen.ReadyInfo
 	ready string // its ready file
 }
 
 func newRotated(t *testing.T) *rotated {
 	t.Helper()
 	a, d, info := appWithStore(t, func(*dev, *serveConfig) {})
-	return &rotated{t, a, d, info, info.file(t)}
+	return &rotated{t, a, d, info, readyFileOf(t, info)}
 }
 
 // documents are the policy and its route.

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -15,15 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/portcullis-mesh/portcullis/bridge"
-	"github.com/portcullis-mesh/portcullis/bridge/outbound"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/internal/config/gateway"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
-
-// hangUpTimeout bounds the end of calls to webhooks after the last review, and of their connections.
-const hangUpTimeout = 5 * time.Second
 
 // shadowTimeout bounds the wait for calls of hooks in shadow, which decide nothing, when the process stops.
 const shadowTimeout = time.Second
@@ -58,7 +55,7 @@ func (l listeners) close() {
 }
 
 // run serves until ctx ends, and then stops in the order in which nothing is lost: API servers first, then direct callers, hosts last.
-func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
+func (a *app) run(ctx context.Context, started func(listen.ReadyInfo) error) error {
 	l, err := a.listen(ctx)
 	if err != nil {
 		return err
@@ -68,9 +65,9 @@ func (a *app) run(ctx context.Context, started func(readyInfo) error) error {
 }
 
 // serve is run, on open listeners.
-func (a *app) serve(ctx context.Context, l listeners, started func(readyInfo) error) error {
+func (a *app) serve(ctx context.Context, l listeners, started func(listen.ReadyInfo) error) error {
 	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: edge{a.bridge, a.control}, TLS: a.config.alpn.serverTLS(a.edge), Logger: a.log,
+		Handler: edge{a.bridge, a.control}, TLS: a.config.alpn.ServerTLS(a.edge), Logger: a.log,
 		Channel:          func(state *tls.ConnectionState) identity.Channel { return a.edge.Channel(state) },
 		PropagationDelay: a.config.stopDelay, StopTimeout: a.config.drainTimeout,
 	})
@@ -158,12 +155,12 @@ func (a *app) awaitConfiguration(ctx context.Context) bool {
 	return true
 }
 
-func (a *app) info(l listeners) readyInfo {
-	return readyInfo{
+func (a *app) info(l listeners) listen.ReadyInfo {
+	return listen.ReadyInfo{
 		Bridge: "https://" + l.bridge.Addr().String(),
 		Hosts:  l.hosts.Addr().String(),
 		Admin:  "http://" + l.admin.Addr().String(),
-		CA:     a.config.tls.ca,
+		CA:     a.config.tls.CA,
 	}
 }
 
@@ -180,7 +177,7 @@ func (a *app) stop(ctx context.Context, stopBackground context.CancelFunc) {
 	a.router.Drain(ctx, time.Until(deadline))
 	a.grpc.Stop()
 	graceful.Wait()
-	hangUp(context.WithoutCancel(ctx), a.webhooks, a.log)
+	webhooks.HangUp(context.WithoutCancel(ctx), a.webhooks, a.log)
 	_ = a.admin.Close()
 	stopBackground()
 }
@@ -190,15 +187,6 @@ func (a *app) leaveShadows(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
 	defer cancel()
 	a.judge.Close(ctx)
-}
-
-// hangUp closes the connections to webhooks after the last review.
-func hangUp(ctx context.Context, webhooks *outbound.Client, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
-	defer cancel()
-	if err := webhooks.Close(ctx); err != nil {
-		log.Warn("connections to webhooks are left open", "error", err)
-	}
 }
 
 // edge serves the listener for API servers: reviews, and as JSON ConfigService and staged objects.

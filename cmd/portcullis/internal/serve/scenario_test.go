@@ -231,7 +231,7 @@ func newScenario(t *testing.T) *scenario {
 	}
 	info := s.dispatchers[0].info
 	info.ClientCert, info.ClientKey = s.dispatchers[0].dev.path("certs/"+devClientName+".crt"), s.dispatchers[0].dev.path("certs/"+devClientName+".key")
-	s.ready = info.file(t)
+	s.ready = readyFileOf(t, info)
 	s.console, s.token = startConsole(t, s.ready)
 	s.callers = apiServer(t, s.dispatchers[0].dev)
 	s.callers.Transport.(*http.Transport).MaxIdleConnsPerHost = 4 * scenarioClusters

@@ -21,6 +21,7 @@ import (
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/mesh"
 	reviewcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/review"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/store"
 	"github.com/portcullis-mesh/portcullis/internal/etcdtest"
@@ -32,7 +33,7 @@ type outage struct {
 	etcd   *etcdtest.Cluster
 	app    *app
 	client *http.Client
-	info   readyInfo
+	info   listen.ReadyInfo
 	ready  string // its ready file
 }
 
@@ -45,7 +46,7 @@ func newOutage(t *testing.T, words ...string) *outage {
 	a, d := sampleApp(t, func(d *dev, c *serveConfig) {
 		c.stores.etcd = etcdConfig{
 			endpoints: reach.Endpoints, prefix: etcdstore.DefaultPrefix, user: reach.User, passwordFile: reach.PasswordFile,
-			tls: tlsFiles{ca: reach.CAFile, cert: reach.CertFile, key: reach.KeyFile},
+			tls: listen.TLSFiles{CA: reach.CAFile, Cert: reach.CertFile, Key: reach.KeyFile},
 		}
 		c.stores.stateDir, c.stores.operator.Names, c.id = d.path("state"), []string{devAPIServer}, "test"
 		if err := os.WriteFile(d.path("config/hooks.yaml"), []byte("# none\n"), 0o600); err != nil {
@@ -61,9 +62,9 @@ func newOutage(t *testing.T, words ...string) *outage {
 	})
 	o.app, o.client = a, apiServer(t, d)
 	ctx, stop := context.WithCancel(t.Context())
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil })
+		ended <- a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil })
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -73,7 +74,7 @@ func newOutage(t *testing.T, words ...string) *outage {
 	})
 	o.info = within(t, "the dispatcher", started)
 	_, o.info.ClientCert, o.info.ClientKey = d.clientFiles()
-	o.ready = o.info.file(t)
+	o.ready = readyFileOf(t, o.info)
 	o.becomes("there is a configuration", func() bool { code, _ := o.readyz(); return code == http.StatusOK })
 	return o
 }
@@ -329,13 +330,13 @@ func TestAPermitIsForOperatorsOfTheProcessAlone(t *testing.T) {
 		c.stores.dataDir, c.id, c.readyTimeout = d.dir, "test", time.Nanosecond // and no operator
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		ended <- a.run(ctx, func(info readyInfo) error { started <- info; return nil })
+		ended <- a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil })
 	}()
 	info := within(t, "the dispatcher", started)
 	info.CA, info.ClientCert, info.ClientKey = d.clientFiles()
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	for _, args := range [][]string{nil, {"--for", "1h", "--reason", "x"}, {"--revoke"}} {
 		clitest.Execute(t, mesh.NewServeStale(), nil, append(args, "--ready-file", ready)...).Fails(t, "is no operator of this dispatcher")
 	}

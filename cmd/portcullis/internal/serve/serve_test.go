@@ -1,32 +1,12 @@
 package serve
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"testing"
 
 	certscli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/certs"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 )
-
-func TestFilesOfTheHostsListenerAreFilledUp(t *testing.T) {
-	bridge := tlsFiles{cert: "tls.crt", key: "tls.key", ca: "ca.crt"}
-	for name, tc := range map[string]struct{ hosts, want tlsFiles }{
-		"nothing given: the bridge's":                    {tlsFiles{}, bridge},
-		"everything given: nothing of the bridge's":      {tlsFiles{"h.crt", "h.key", "h.ca"}, tlsFiles{"h.crt", "h.key", "h.ca"}},
-		"other authorities: the bridge's certificate":    {tlsFiles{ca: "h.ca"}, tlsFiles{"tls.crt", "tls.key", "h.ca"}},
-		"another certificate: the bridge's authorities":  {tlsFiles{cert: "h.crt", key: "h.key"}, tlsFiles{"h.crt", "h.key", "ca.crt"}},
-		"a certificate without its key is not completed": {tlsFiles{cert: "h.crt"}, tlsFiles{"h.crt", "", "ca.crt"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := tc.hosts.orElse(bridge); got != tc.want {
-				t.Errorf("files = %+v, want %+v", got, tc.want)
-			}
-		})
-	}
-}
 
 // newAuthority makes an authority in a new directory.
 func newAuthority(t *testing.T) string {
@@ -67,36 +47,4 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 			clitest.Execute(t, NewCommand(), nil, tc.args...).Fails(t, tc.want)
 		})
 	}
-}
-
-func TestTheReadyFileOfAnEarlierProcessIsRemoved(t *testing.T) {
-	file := clitest.Write(t, "ready.json", "{}")
-	for range 2 { // the second time it is gone already
-		if err := removeReadyFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file is there: %v", err)
-	}
-}
-
-func TestTheReadyFileGoesWithItsProcess(t *testing.T) {
-	first, second := readyFile{name: filepath.Join(t.TempDir(), "ready.json")}, readyFile{}
-	if err := first.write(readyInfo{Hosts: "127.0.0.1:1"}); err != nil {
-		t.Fatal(err)
-	}
-	second.name = first.name
-	if err := second.write(readyInfo{Hosts: "127.0.0.1:2"}); err != nil {
-		t.Fatal(err)
-	}
-	first.remove()
-	if _, err := os.Stat(second.name); err != nil {
-		t.Errorf("a process has removed the file of another one: %v", err)
-	}
-	second.remove()
-	if _, err := os.Stat(second.name); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file has outlived its process: %v", err)
-	}
-	new(readyFile).remove() // no file was asked for
 }

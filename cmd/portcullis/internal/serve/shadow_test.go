@@ -73,7 +73,7 @@ func TestAReportOfHooksInShadowIsOfEveryDispatcher(t *testing.T) {
 	second := newReplica(t, "second", o, first, may)
 	info := first.info
 	info.ClientCert, info.ClientKey = first.dev.path("certs/"+devClientName+".crt"), first.dev.path("certs/"+devClientName+".key")
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) { // apply does not wait for a dispatcher that has not yet registered
 		got := clitest.Execute(t, configcli.NewGet(), nil, "dispatchers", "--ready-file", ready)
 		if strings.Contains(got.Out, "second") {

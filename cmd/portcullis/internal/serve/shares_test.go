@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	judging "github.com/portcullis-mesh/portcullis/dispatcher/review"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
@@ -68,8 +69,8 @@ func newShares(t *testing.T) *shares {
 		}
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	serving, stopped, left := make(chan readyInfo, 1), make(chan error, 1), make(chan error, 1)
-	go func() { stopped <- s.app.run(ctx, func(info readyInfo) error { serving <- info; return nil }) }()
+	serving, stopped, left := make(chan listen.ReadyInfo, 1), make(chan error, 1), make(chan error, 1)
+	go func() { stopped <- s.app.run(ctx, func(info listen.ReadyInfo) error { serving <- info; return nil }) }()
 	t.Cleanup(func() {
 		stop()
 		if err := within(t, "the end of the dispatcher", stopped); err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
 
@@ -140,7 +141,7 @@ type soak struct {
 	dir    string // of its files
 	stage  string
 	pid    int // of the dispatcher
-	info   readyInfo
+	info   listen.ReadyInfo
 	tls    *tls.Config // of callers
 	large  []byte
 	tokens chan struct{} // one for each review that a slow host may answer

@@ -20,7 +20,7 @@ import (
 // TestStagedObjectsAreServed: on both listeners of a dispatcher, by the certificate, until it stops.
 func TestStagedObjectsAreServed(t *testing.T) {
 	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	ready, now := info.file(t), time.Now()
+	ready, now := readyFileOf(t, info), time.Now()
 	if _, _, err := a.initializers.store.Create(t.Context(), &initializerv1.StagedObject{
 		Key: &initializerv1.StagedKey{
 			Cluster: devCluster, Resource: &admissionv1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Name: "web",

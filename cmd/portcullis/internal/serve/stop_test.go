@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 	"github.com/portcullis-mesh/portcullis/hostsdk"
 )
@@ -38,9 +39,9 @@ func newStopping(t *testing.T, drainTimeout time.Duration) *stopping {
 	s := &stopping{called: make(chan struct{}, 1), verdict: make(chan struct{}), ended: make(chan error, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	serving := make(chan readyInfo, 1)
+	serving := make(chan listen.ReadyInfo, 1)
 	go func() {
-		s.ended <- a.run(ctx, func(info readyInfo) error {
+		s.ended <- a.run(ctx, func(info listen.ReadyInfo) error {
 			serving <- info
 			return nil
 		})

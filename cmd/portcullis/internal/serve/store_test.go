@@ -12,17 +12,18 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 )
 
 // storeIn runs a dispatcher with a store in a data directory, until stop is called, and returns its ready file.
 func storeIn(t *testing.T, dir string) (ready string, stop func()) {
 	t.Helper()
 	info, stop := storeAs(t, dir, func(*serveConfig) {})
-	return info.file(t), stop
+	return readyFileOf(t, info), stop
 }
 
 // storeAs is storeIn with a change of its settings. It returns the addresses of the dispatcher.
-func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info readyInfo, stop func()) {
+func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info listen.ReadyInfo, stop func()) {
 	t.Helper()
 	a, d := sampleApp(t, func(_ *dev, c *serveConfig) {
 		c.stores.dataDir, c.stores.operator.Names = dir, []string{devAPIServer}
@@ -31,9 +32,9 @@ func storeAs(t *testing.T, dir string, change func(*serveConfig)) (info readyInf
 		change(c)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	started, ended := make(chan readyInfo, 1), make(chan error, 1)
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
 	go func() {
-		err := a.run(ctx, func(info readyInfo) error { started <- info; return nil })
+		err := a.run(ctx, func(info listen.ReadyInfo) error { started <- info; return nil })
 		a.control.stores.close()
 		ended <- err
 	}()

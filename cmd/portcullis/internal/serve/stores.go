@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	configcli "github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/config"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
 	"github.com/portcullis-mesh/portcullis/internal/config"
 	"github.com/portcullis-mesh/portcullis/internal/config/apiserver"
 	"github.com/portcullis-mesh/portcullis/internal/config/directory"
@@ -45,7 +46,7 @@ type storeConfig struct {
 type etcdConfig struct {
 	endpoints    []string
 	prefix       string
-	tls          tlsFiles
+	tls          listen.TLSFiles
 	user         string
 	passwordFile string
 	create       bool
@@ -60,9 +61,9 @@ func (c *storeConfig) bind(f *pflag.FlagSet) {
 			"the last good version of each document, and a permit to serve stale (default: --data-dir)")
 	f.StringSliceVar(&c.etcd.endpoints, "etcd", nil, "URLs of an etcd cluster instead of --data-dir, for several dispatchers")
 	f.StringVar(&c.etcd.prefix, "etcd-prefix", etcdstore.DefaultPrefix, "prefix of our keys in etcd")
-	f.StringVar(&c.etcd.tls.ca, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
-	f.StringVar(&c.etcd.tls.cert, "etcd-cert", "", "PEM file of our certificate for etcd")
-	f.StringVar(&c.etcd.tls.key, "etcd-key", "", "PEM file of its key")
+	f.StringVar(&c.etcd.tls.CA, "etcd-ca", "", "PEM file of the authorities of etcd's certificates")
+	f.StringVar(&c.etcd.tls.Cert, "etcd-cert", "", "PEM file of our certificate for etcd")
+	f.StringVar(&c.etcd.tls.Key, "etcd-key", "", "PEM file of its key")
 	f.StringVar(&c.etcd.user, "etcd-user", "", "user of etcd, if it asks for one")
 	f.StringVar(&c.etcd.passwordFile, "etcd-password-file", "", "file with that user's password")
 	f.BoolVar(&c.etcd.create, "etcd-create", false,
@@ -213,7 +214,7 @@ func (c *storeConfig) stateFile(name string) string {
 
 func (c *etcdConfig) client() (*clientv3.Client, error) {
 	return etcdstore.Dial(etcdstore.DialOptions{
-		Endpoints: c.endpoints, CAFile: c.tls.ca, CertFile: c.tls.cert, KeyFile: c.tls.key, User: c.user, PasswordFile: c.passwordFile,
+		Endpoints: c.endpoints, CAFile: c.tls.CA, CertFile: c.tls.Cert, KeyFile: c.tls.Key, User: c.user, PasswordFile: c.passwordFile,
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 
 func TestApplyNamesWhoIsBehindWhenItsTimeIsOver(t *testing.T) {
 	a, _, info := appWithStore(t, func(*dev, *serveConfig) {})
-	ready := info.file(t)
+	ready := readyFileOf(t, info)
 	ghost, err := a.control.stores.objects.Presence(etcdstore.PresenceOptions{ID: "ghost"})
 	if err != nil {
 		t.Fatal(err)

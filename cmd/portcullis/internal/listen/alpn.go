@@ -1,4 +1,4 @@
-package serve
+package listen
 
 import (
 	"crypto/tls"
@@ -10,23 +10,25 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 )
 
-// alpnProtocols are the protocols of the listener for API servers, by preference; none are bridge.DefaultALPN.
-type alpnProtocols []string
+// ALPN are the protocols of the listener for API servers, by preference; none are bridge.DefaultALPN.
+type ALPN []string
 
-func (p *alpnProtocols) bind(f *pflag.FlagSet) {
+// Bind adds the flag.
+func (p *ALPN) Bind(f *pflag.FlagSet) {
 	f.StringSliceVar((*[]string)(p), "alpn-protocols", bridge.DefaultALPN(),
 		"protocols that --listen offers by ALPN, by preference: http/1.1, or http/1.1 and h2 (HTTP/2) in either order")
 }
 
-func (p *alpnProtocols) validate() error {
+// Validate returns an error of bridge.CheckALPN.
+func (p *ALPN) Validate() error {
 	if err := bridge.CheckALPN(*p); err != nil {
 		return fmt.Errorf("--alpn-protocols: %w", err)
 	}
 	return nil
 }
 
-// serverTLS is the configuration of the listener for API servers: 1.2 and up, and a client certificate if the caller has one.
-func (p *alpnProtocols) serverTLS(files *certs.Reloader) *tls.Config {
+// ServerTLS is the configuration of the listener for API servers: 1.2 and up, and a client certificate if the caller has one.
+func (p *ALPN) ServerTLS(files *certs.Reloader) *tls.Config {
 	offered := *p
 	if len(offered) == 0 {
 		offered = bridge.DefaultALPN()

@@ -1,4 +1,6 @@
-package serve
+// Package lonebridge wires `portcullis bridge`: the JSON edge without a dispatcher, which sends reviews on to dispatchers elsewhere, and their
+// questions to the API server of its cluster.
+package lonebridge
 
 import (
 	"cmp"
@@ -14,26 +16,28 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/bridge/upstream"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/dispatcher/observe"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
-// bridgeConfig are the flags of "bridge".
-type bridgeConfig struct {
+// config are the flags of "bridge".
+type config struct {
 	cluster      string
 	dispatchers  []string
-	mesh         tlsFiles
+	mesh         listen.TLSFiles
 	listen       string
 	listenAdmin  string
 	profiles     bool
-	alpn         alpnProtocols
-	tls          tlsFiles
+	alpn         listen.ALPN
+	tls          listen.TLSFiles
 	callers      []string
 	capabilities string
 	kubeconfig   string
-	webhooks     webhookConfig
+	webhooks     webhooks.Flags
 	noCluster    bool
 	readyFile    string
 	maxBody      int64
@@ -45,9 +49,9 @@ type bridgeConfig struct {
 	logLevel     string
 }
 
-// NewBridgeCommand returns "bridge".
-func NewBridgeCommand() *cobra.Command {
-	var c bridgeConfig
+// NewCommand returns "bridge".
+func NewCommand() *cobra.Command {
+	var c config
 	cmd := &cobra.Command{
 		Use:   "bridge --cluster NAME --dispatcher HOST:PORT --mesh-cert FILE --mesh-key FILE --mesh-ca FILE --tls-cert FILE --tls-key FILE",
 		Short: "Run a bridge in a cluster, for dispatchers elsewhere",
@@ -80,40 +84,40 @@ SIGTERM stops it without losing a review.`,
 			if err := c.validate(); err != nil {
 				return err
 			}
-			if err := removeReadyFile(c.readyFile); err != nil {
+			if err := listen.RemoveReadyFile(c.readyFile); err != nil {
 				return err
 			}
 			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), c.logFormat, c.logLevel)
 			if err != nil {
 				return err
 			}
-			ready := readyFile{name: c.readyFile}
-			defer ready.remove()
-			return runBridge(cmd.Context(), c, log, ready.write)
+			ready := listen.ReadyFile{Name: c.readyFile}
+			defer ready.Remove()
+			return run(cmd.Context(), c, log, ready.Write)
 		},
 	}
 	c.bind(cmd.Flags())
 	return cli.WithServerSettings(cmd)
 }
 
-func (c *bridgeConfig) bind(f *pflag.FlagSet) {
+func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.cluster, "cluster", "", "name of the cluster, as its Cluster document has it")
 	f.StringSliceVar(&c.dispatchers, "dispatcher", nil,
 		"host:port of a dispatcher's listener for hosts; a name stands for all of its addresses; may be given several times")
-	f.StringVar(&c.mesh.cert, "mesh-cert", "", "PEM file of our certificate for dispatchers, by whose identity they know the bridge")
-	f.StringVar(&c.mesh.key, "mesh-key", "", "PEM file of its key")
-	f.StringVar(&c.mesh.ca, "mesh-ca", "", "PEM file of the authorities of the dispatchers' certificates")
+	f.StringVar(&c.mesh.Cert, "mesh-cert", "", "PEM file of our certificate for dispatchers, by whose identity they know the bridge")
+	f.StringVar(&c.mesh.Key, "mesh-key", "", "PEM file of its key")
+	f.StringVar(&c.mesh.CA, "mesh-ca", "", "PEM file of the authorities of the dispatchers' certificates")
 	f.StringVar(&c.listen, "listen", ":8443", "address for API servers")
-	c.alpn.bind(f)
+	c.alpn.Bind(f)
 	f.StringVar(&c.listenAdmin, "listen-admin", "127.0.0.1:8445", "address for probes and metrics, without TLS")
 	f.BoolVar(&c.profiles, "pprof", false, telemetry.ProfilesUsage)
-	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file of the server certificate for API servers")
-	f.StringVar(&c.tls.key, "tls-key", "", "PEM file of its key")
-	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
+	f.StringVar(&c.tls.Cert, "tls-cert", "", "PEM file of the server certificate for API servers")
+	f.StringVar(&c.tls.Key, "tls-key", "", "PEM file of its key")
+	f.StringVar(&c.tls.CA, "tls-ca", "", "PEM file of the authorities of the API servers' client certificates")
 	f.StringArrayVar(&c.callers, "caller", nil, "identity of an API server's client certificate; may be given several times")
 	f.StringVar(&c.capabilities, "capability-file", "",
 		"file with the capabilities that API servers may show in the path, as `portcullis cluster capability new` prints them; read at the start")
-	c.webhooks.bind(f)
+	c.webhooks.Bind(f)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the service account of the Pod)")
 	f.BoolVar(&c.noCluster, "no-cluster-api", false,
 		"do not give dispatchers access to the cluster: its Cluster document states the facts that reviews do not carry")
@@ -128,16 +132,16 @@ func (c *bridgeConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-func (c *bridgeConfig) validate() error {
+func (c *config) validate() error {
 	var missing []string
 	for _, f := range []struct {
 		flag  string
 		given bool
 	}{
 		{"--cluster", c.cluster != ""}, {"--dispatcher", len(c.dispatchers) > 0},
-		{"--mesh-cert", c.mesh.cert != ""}, {"--mesh-key", c.mesh.key != ""}, {"--mesh-ca", c.mesh.ca != ""},
-		{"--tls-cert", c.tls.cert != ""}, {"--tls-key", c.tls.key != ""},
-		{"--caller with --tls-ca, or --capability-file", c.capabilities != "" || len(c.callers) > 0 && c.tls.ca != ""},
+		{"--mesh-cert", c.mesh.Cert != ""}, {"--mesh-key", c.mesh.Key != ""}, {"--mesh-ca", c.mesh.CA != ""},
+		{"--tls-cert", c.tls.Cert != ""}, {"--tls-key", c.tls.Key != ""},
+		{"--caller with --tls-ca, or --capability-file", c.capabilities != "" || len(c.callers) > 0 && c.tls.CA != ""},
 	} {
 		if !f.given {
 			missing = append(missing, f.flag)
@@ -151,11 +155,11 @@ func (c *bridgeConfig) validate() error {
 	case c.noCluster && c.kubeconfig != "":
 		return errors.New("--no-cluster-api and --kubeconfig: give dispatchers access to the cluster, or not")
 	}
-	return errors.Join(checkSlow(c.slow), c.alpn.validate())
+	return errors.Join(cli.CheckSlow(c.slow), c.alpn.Validate())
 }
 
 // document is the cluster as the bridge knows it: its name and its callers.
-func (c *bridgeConfig) document() (*kinds.Cluster, error) {
+func (c *config) document() (*kinds.Cluster, error) {
 	d := &kinds.Cluster{Metadata: kinds.Metadata{Name: c.cluster}, Spec: kinds.ClusterSpec{Identities: c.callers}}
 	if c.capabilities != "" {
 		data, err := os.ReadFile(c.capabilities)
@@ -179,4 +183,4 @@ func (c *bridgeConfig) document() (*kinds.Cluster, error) {
 	return d, nil
 }
 
-func (c *bridgeConfig) memoryBudget() int64 { return cmp.Or(c.memory, bridge.DefaultMemoryBudget) }
+func (c *config) memoryBudget() int64 { return cmp.Or(c.memory, bridge.DefaultMemoryBudget) }

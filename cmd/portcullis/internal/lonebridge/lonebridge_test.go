@@ -1,10 +1,20 @@
-package serve
+package lonebridge
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/portcullis-mesh/portcullis/bridge"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/clitest"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 
@@ -24,7 +34,7 @@ func TestTheFlagsOfABridge(t *testing.T) {
 		"spec.capabilities: Too many":                                                                                                                   append([]string{"--capability-file=" + clitest.Write(t, "many", fiveCapabilities())}, complete...),
 		"metadata.name":                                                                                                                                 append([]string{"--capability-file=" + known}, append(complete[1:], "--cluster=A B")...),
 	} {
-		clitest.Execute(t, NewBridgeCommand(), nil, args...).Fails(t, want)
+		clitest.Execute(t, NewCommand(), nil, args...).Fails(t, want)
 	}
 }
 
@@ -38,12 +48,58 @@ func fiveCapabilities() string {
 
 func TestABridgeKnowsItsCallersAsADispatcherDoes(t *testing.T) {
 	shown := identity.NewCapability()
-	c := bridgeConfig{cluster: "prod-1", callers: []string{"kube-apiserver"}, capabilities: clitest.Write(t, "capability", "# as it is printed\n"+shown.Reveal()+"\n\n# and this\ncapabilities:\n- name: a\n")}
+	c := config{cluster: "prod-1", callers: []string{"kube-apiserver"}, capabilities: clitest.Write(t, "capability", "# as it is printed\n"+shown.Reveal()+"\n\n# and this\ncapabilities:\n- name: a\n")}
 	d, err := c.document()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d.Metadata.Name != "prod-1" || len(d.Spec.Identities) != 1 || d.Spec.Capabilities[0].Sum() != shown.Sum() {
 		t.Errorf("the document is %+v", d)
+	}
+}
+
+func TestABridgeOffersTheProtocolsOfItsFlag(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := certs.NewAuthority("test", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ca.Issue(certs.Spec{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := listen.TLSFiles{Cert: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key"), CA: filepath.Join(dir, "ca.crt")}
+	if err := errors.Join(server.Write(files.Cert, files.Key), ca.CA().Write(files.CA, filepath.Join(dir, "ca.key"))); err != nil {
+		t.Fatal(err)
+	}
+	c := config{
+		cluster: "dev", dispatchers: []string{"127.0.0.1:1"}, mesh: files, tls: files, listen: "127.0.0.1:0", listenAdmin: "127.0.0.1:0",
+		capabilities: clitest.Write(t, "capability", identity.NewCapability().Reveal()), noCluster: true, maxBody: bridge.DefaultMaxBodyBytes,
+		alpn: listen.ALPN{bridge.HTTP1}, drainTimeout: time.Minute,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	started, ended := make(chan listen.ReadyInfo, 1), make(chan error, 1)
+	go func() {
+		ended <- run(ctx, c, slog.New(slog.DiscardHandler), func(info listen.ReadyInfo) error { started <- info; return nil })
+	}()
+	select {
+	case info := <-started:
+		for _, offered := range [][]string{{bridge.HTTP2, bridge.HTTP1}, {bridge.HTTP2}} {
+			conn, err := tls.Dial("tcp", strings.TrimPrefix(info.Bridge, "https://"),
+				&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: offered})
+			if spoken := len(offered) == 2; spoken != (err == nil) || spoken && conn.ConnectionState().NegotiatedProtocol != bridge.HTTP1 {
+				t.Errorf("to a client of %q: %v", offered, err)
+			}
+			if err == nil {
+				conn.Close()
+			}
+		}
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

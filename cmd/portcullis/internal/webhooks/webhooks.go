@@ -1,6 +1,8 @@
-package serve
+// Package webhooks has the flags by which an operator says as whom, and at which addresses, `portcullis serve`, `dev` and `bridge` call webhooks.
+package webhooks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,31 +21,40 @@ import (
 // serviceForm is how an operator writes an entry of the table of services.
 const serviceForm = "[CLUSTER/]NAMESPACE/NAME[:PORT]=HOST:PORT"
 
-type webhookConfig struct {
-	kubeconfig string
-	services   []string
-	networks   []string
-	refused    []string
+// hangUpTimeout bounds the end of calls to webhooks after the last review, and of their connections.
+const hangUpTimeout = 5 * time.Second
+
+// Flags are the values of the flags.
+type Flags struct {
+	// Kubeconfig is the path of a kubeConfigFile of kube-apiserver's webhook plugins; empty for none.
+	Kubeconfig string
+	// Services are entries of the table of services: [CLUSTER/]NAMESPACE/NAME[:PORT]=HOST:PORT.
+	Services []string
+	// Networks are IP addresses and CIDRs that webhooks may have although they are refused by default.
+	Networks []string
+	// Refused are IP addresses and CIDRs that webhooks may not have.
+	Refused []string
 }
 
-func (c *webhookConfig) bind(f *pflag.FlagSet) {
-	f.StringVar(&c.kubeconfig, "webhook-kubeconfig", "",
+// Bind adds the flags.
+func (c *Flags) Bind(f *pflag.FlagSet) {
+	f.StringVar(&c.Kubeconfig, "webhook-kubeconfig", "",
 		"file of who webhooks are called as, in the form of the kubeConfigFile of kube-apiserver's webhook plugins; "+
 			"tokens and passwords go to hosts that a user is named by, or by a pattern such as *.policy.svc (default: without credentials)")
-	f.StringSliceVar(&c.services, "webhook-service", nil,
+	f.StringSliceVar(&c.Services, "webhook-service", nil,
 		"address of a service that a clientConfig names: "+serviceForm+"; may be given several times (default: its name in DNS)")
-	f.StringSliceVar(&c.networks, "webhook-network", nil,
+	f.StringSliceVar(&c.Networks, "webhook-network", nil,
 		"IP address or CIDR where webhooks may be called although it is loopback, link-local, multicast or of this machine; may be given several times "+
 			"(default: none; the addresses of --webhook-service are allowed)")
-	f.StringSliceVar(&c.refused, "webhook-refuse", nil,
+	f.StringSliceVar(&c.Refused, "webhook-refuse", nil,
 		"IP address or CIDR where webhooks are not called, such as the Service or the load balancer of the mesh; may be given several times "+
 			"(default: none; loopback, link-local and multicast addresses, this machine and the known dispatchers are refused anyway)")
 }
 
-// client makes the client of webhooks: the flags complete o, and o.Refused has the addresses of the mesh.
-func (c *webhookConfig) client(o outbound.Options, log *slog.Logger) (*outbound.Client, error) {
-	if c.kubeconfig != "" {
-		identities, err := outbound.Kubeconfig(c.kubeconfig)
+// Client makes the client of webhooks: the flags complete o, and o.Refused has the addresses of the mesh.
+func (c *Flags) Client(o outbound.Options, log *slog.Logger) (*outbound.Client, error) {
+	if c.Kubeconfig != "" {
+		identities, err := outbound.Kubeconfig(c.Kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("--webhook-kubeconfig: %w", err)
 		}
@@ -52,14 +64,14 @@ func (c *webhookConfig) client(o outbound.Options, log *slog.Logger) (*outbound.
 		}
 		o.Identities = identities
 	}
-	table, err := parseServices(c.services)
+	table, err := parseServices(c.Services)
 	if err != nil {
 		return nil, err
 	}
-	if o.Networks, err = parseNetworks("--webhook-network", c.networks); err != nil {
+	if o.Networks, err = parseNetworks("--webhook-network", c.Networks); err != nil {
 		return nil, err
 	}
-	refused, err := parseNetworks("--webhook-refuse", c.refused)
+	refused, err := parseNetworks("--webhook-refuse", c.Refused)
 	if err != nil {
 		return nil, err
 	}
@@ -151,4 +163,13 @@ func parsePort(text string) (int32, error) {
 		return 0, fmt.Errorf("%q is no port: want 1 to 65535", text)
 	}
 	return int32(port), nil
+}
+
+// HangUp closes the connections to webhooks after the last review, within 5 s. It logs a failure.
+func HangUp(ctx context.Context, client *outbound.Client, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	if err := client.Close(ctx); err != nil {
+		log.Warn("connections to webhooks are left open", "error", err)
+	}
 }

@@ -1,4 +1,4 @@
-package serve
+package lonebridge
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/bridge/upstream"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli"
 	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/cli/connect"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/listen"
+	"github.com/portcullis-mesh/portcullis/cmd/portcullis/internal/webhooks"
 	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 	"github.com/portcullis-mesh/portcullis/internal/cluster"
@@ -29,9 +31,9 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/telemetry"
 )
 
-// loneBridge is a bridge without a dispatcher, wired and not yet running.
-type loneBridge struct {
-	config   bridgeConfig
+// process is a bridge without a dispatcher, wired and not yet running.
+type process struct {
+	config   config
 	log      *slog.Logger
 	bridge   *bridge.Bridge
 	upstream *upstream.Reviewer
@@ -43,35 +45,35 @@ type loneBridge struct {
 	gatherer prometheus.Gatherer
 }
 
-// runBridge runs a bridge until ctx ends and its reviews have been answered. It calls started once every listener serves.
-func runBridge(ctx context.Context, c bridgeConfig, log *slog.Logger, started func(readyInfo) error) error {
+// run runs a bridge until ctx ends and its reviews have been answered. It calls started once every listener serves.
+func run(ctx context.Context, c config, log *slog.Logger, started func(listen.ReadyInfo) error) error {
 	tracing := telemetry.New(ctx, telemetry.Options{ServiceVersion: cli.Version(), Logger: log})
 	defer tracing.Close(ctx)
-	b, err := newLoneBridge(c, log, tracing)
+	b, err := newProcess(c, log, tracing)
 	if err != nil {
 		return err
 	}
 	tracing.ExportMetrics(ctx, b.gatherer)
 	defer b.upstream.Close()
-	defer hangUp(context.WithoutCancel(ctx), b.webhooks, log)
+	defer webhooks.HangUp(context.WithoutCancel(ctx), b.webhooks, log)
 	return b.run(ctx, started)
 }
 
-func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetry) (*loneBridge, error) {
+func newProcess(c config, log *slog.Logger, tracing *telemetry.Telemetry) (*process, error) {
 	metrics := telemetry.NewRegistry(cli.Version())
-	b := &loneBridge{config: c, log: log, gatherer: metrics}
+	b := &process{config: c, log: log, gatherer: metrics}
 	document, err := c.document()
 	if err != nil {
 		return nil, err
 	}
-	if b.edge, err = openTLS(c.tls, "bridge", metrics, log); err != nil {
+	if b.edge, err = listen.OpenTLS(c.tls, "bridge", metrics, log); err != nil {
 		return nil, err
 	}
-	mesh, err := certs.OpenReloader(certs.ReloaderOptions{CertFile: c.mesh.cert, KeyFile: c.mesh.key, CAFile: c.mesh.ca, Logger: log})
+	mesh, err := certs.OpenReloader(certs.ReloaderOptions{CertFile: c.mesh.Cert, KeyFile: c.mesh.Key, CAFile: c.mesh.CA, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("--mesh-cert, --mesh-key and --mesh-ca: %w", err)
 	}
-	if err := registerExpiry(metrics, mesh, "mesh"); err != nil {
+	if err := listen.RegisterExpiry(metrics, mesh, "mesh"); err != nil {
 		return nil, err
 	}
 	known := func(name string) credentials.TransportCredentials {
@@ -80,7 +82,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 	if b.memory, err = memory.New(memory.Options{Total: c.memoryBudget()}); err != nil {
 		return nil, fmt.Errorf("--memory-budget: %w", err)
 	}
-	if b.webhooks, err = c.webhooks.client(outbound.Options{Metrics: metrics, Propagator: tracing.Propagator, Memory: b.memory}, log); err != nil {
+	if b.webhooks, err = c.webhooks.Client(outbound.Options{Metrics: metrics, Propagator: tracing.Propagator, Memory: b.memory}, log); err != nil {
 		return nil, err
 	}
 	if b.tunnels, err = b.newTunnels(known); err != nil {
@@ -101,7 +103,7 @@ func newLoneBridge(c bridgeConfig, log *slog.Logger, tracing *telemetry.Telemetr
 }
 
 // newBridge makes the JSON edge. It knows its callers as a dispatcher does.
-func (b *loneBridge) newBridge(document *kinds.Cluster, metrics *prometheus.Registry, tracing *telemetry.Telemetry) (*bridge.Bridge, error) {
+func (b *process) newBridge(document *kinds.Cluster, metrics *prometheus.Registry, tracing *telemetry.Telemetry) (*bridge.Bridge, error) {
 	callers := cluster.New(cluster.Options{Logger: b.log})
 	callers.Update([]*kinds.Cluster{document})
 	if err := metrics.Register(b.memory.Collector()); err != nil {
@@ -122,7 +124,7 @@ func (b *loneBridge) newBridge(document *kinds.Cluster, metrics *prometheus.Regi
 }
 
 // newTunnels makes the access of dispatchers to the cluster; nil without.
-func (b *loneBridge) newTunnels(known func(string) credentials.TransportCredentials) (*tunnel.Client, error) {
+func (b *process) newTunnels(known func(string) credentials.TransportCredentials) (*tunnel.Client, error) {
 	c := &b.config
 	if c.noCluster {
 		return nil, nil //nolint:nilnil // documented
@@ -140,7 +142,7 @@ func (b *loneBridge) newTunnels(known func(string) credentials.TransportCredenti
 	})
 }
 
-func (b *loneBridge) missing() []string {
+func (b *process) missing() []string {
 	var out []string
 	if !b.bridge.Ready() {
 		out = append(out, "stopping")
@@ -152,7 +154,7 @@ func (b *loneBridge) missing() []string {
 }
 
 // run serves until ctx ends, and then stops without losing a review.
-func (b *loneBridge) run(ctx context.Context, started func(readyInfo) error) error {
+func (b *process) run(ctx context.Context, started func(listen.ReadyInfo) error) error {
 	var lc net.ListenConfig
 	reviews, err := lc.Listen(ctx, "tcp", b.config.listen)
 	if err != nil {
@@ -165,7 +167,7 @@ func (b *loneBridge) run(ctx context.Context, started func(readyInfo) error) err
 	}
 	defer probes.Close()
 	server, err := bridge.NewServer(bridge.ServerOptions{
-		Handler: b.bridge, TLS: b.config.alpn.serverTLS(b.edge), Logger: b.log,
+		Handler: b.bridge, TLS: b.config.alpn.ServerTLS(b.edge), Logger: b.log,
 		Channel:          func(state *tls.ConnectionState) identity.Channel { return b.edge.Channel(state) },
 		PropagationDelay: b.config.stopDelay, StopTimeout: b.config.drainTimeout,
 	})
@@ -175,7 +177,7 @@ func (b *loneBridge) run(ctx context.Context, started func(readyInfo) error) err
 	return b.serve(ctx, server, reviews, probes, started)
 }
 
-func (b *loneBridge) serve(ctx context.Context, server *bridge.Server, reviews, probes net.Listener, started func(readyInfo) error) error {
+func (b *process) serve(ctx context.Context, server *bridge.Server, reviews, probes net.Listener, started func(listen.ReadyInfo) error) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx)) // reviews that are answered last need it
 	defer stopBackground()
 	g, failed := errgroup.WithContext(background)
@@ -192,7 +194,7 @@ func (b *loneBridge) serve(ctx context.Context, server *bridge.Server, reviews, 
 		defer b.admin.Close() //nolint:errcheck // nothing is lost
 		return server.Serve(serving, reviews)
 	})
-	info := readyInfo{Bridge: "https://" + reviews.Addr().String(), Admin: "http://" + probes.Addr().String(), CA: b.config.tls.ca}
+	info := listen.ReadyInfo{Bridge: "https://" + reviews.Addr().String(), Admin: "http://" + probes.Addr().String(), CA: b.config.tls.CA}
 	b.log.Info("serving", "bridge", info.Bridge, "admin", info.Admin, "cluster", b.config.cluster)
 	if err := started(info); err != nil {
 		stopServing()

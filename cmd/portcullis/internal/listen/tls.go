@@ -1,4 +1,6 @@
-package serve
+// Package listen has the parts of a listener that `portcullis serve`, `dev` and `bridge` share: its certificates, its protocols, and the
+// ready file that names its address.
+package listen
 
 import (
 	"cmp"
@@ -15,23 +17,24 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/certs"
 )
 
-// tlsFiles are the PEM files of one listener.
-type tlsFiles struct{ cert, key, ca string }
+// TLSFiles are the paths of the PEM files of one listener: its certificate with its key, and the authorities of its callers.
+type TLSFiles struct{ Cert, Key, CA string }
 
-// orElse fills the gaps from another listener's files: the authorities, and the certificate with its key, which
+// OrElse fills the gaps from another listener's files: the authorities, and the certificate with its key, which
 // belong together.
-func (f tlsFiles) orElse(other tlsFiles) tlsFiles {
-	if f.cert == "" && f.key == "" {
-		f.cert, f.key = other.cert, other.key
+func (f TLSFiles) OrElse(other TLSFiles) TLSFiles {
+	if f.Cert == "" && f.Key == "" {
+		f.Cert, f.Key = other.Cert, other.Key
 	}
-	f.ca = cmp.Or(f.ca, other.ca)
+	f.CA = cmp.Or(f.CA, other.CA)
 	return f
 }
 
-// openTLS reads the certificates of one listener and shows when they lapse.
-func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
+// OpenTLS reads the certificates of one listener, and shows in metrics when they lapse. The listener's name is in errors, metrics and log lines.
+// A certificate that is for clients only is an error.
+func OpenTLS(f TLSFiles, listener string, metrics prometheus.Registerer, log *slog.Logger) (*certs.Reloader, error) {
 	r, err := certs.OpenReloader(certs.ReloaderOptions{
-		CertFile: f.cert, KeyFile: f.key, CAFile: f.ca, Logger: log.With("listener", listener),
+		CertFile: f.Cert, KeyFile: f.Key, CAFile: f.CA, Logger: log.With("listener", listener),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
@@ -39,12 +42,12 @@ func openTLS(f tlsFiles, listener string, metrics prometheus.Registerer, log *sl
 	if err := checkServes(f); err != nil {
 		return nil, fmt.Errorf("certificates of the %s listener: %w", listener, err)
 	}
-	return r, registerExpiry(metrics, r, listener)
+	return r, RegisterExpiry(metrics, r, listener)
 }
 
-// registerExpiry shows the end of our own certificate, and of the trusted authority that expires first, as moments: an alert on
+// RegisterExpiry shows in metrics the end of our own certificate, and of the trusted authority that expires first, as moments: an alert on
 // a moment holds while nothing is scraped.
-func registerExpiry(metrics prometheus.Registerer, r *certs.Reloader, listener string) error {
+func RegisterExpiry(metrics prometheus.Registerer, r *certs.Reloader, listener string) error {
 	gauge := func(name, help string, moment func() time.Time) error {
 		options := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"listener": listener}}
 		return metrics.Register(prometheus.NewGaugeFunc(options, func() float64 {
@@ -63,14 +66,14 @@ func registerExpiry(metrics prometheus.Registerer, r *certs.Reloader, listener s
 }
 
 // checkServes refuses a certificate that every client would refuse, where the operator sees it rather than each of them.
-func checkServes(f tlsFiles) error {
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+func checkServes(f TLSFiles) error {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
 		return err
 	}
 	may := func(use x509.ExtKeyUsage) bool { return slices.Contains(pair.Leaf.ExtKeyUsage, use) }
 	if may(x509.ExtKeyUsageClientAuth) && !may(x509.ExtKeyUsageServerAuth) && !may(x509.ExtKeyUsageAny) {
-		return fmt.Errorf("%s is for clients only: name a server certificate (`portcullis certs issue server` makes one)", f.cert)
+		return fmt.Errorf("%s is for clients only: name a server certificate (`portcullis certs issue server` makes one)", f.Cert)
 	}
 	return nil
 }
