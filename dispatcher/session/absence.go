@@ -23,9 +23,9 @@ type absences struct {
 	quiet map[match.HookID]time.Time // until when nothing is logged of a hook
 }
 
-// look is a look at the hooks without a host. It returns those to log: that have lost their last host, and that have one
+// update takes the hooks without a host. It returns the hooks to log: those that have lost their last host, and those that have one
 // again. A hook that is not in force any more is forgotten.
-func (a *absences) look(now time.Time, unserved []*match.Hook, inForce func(match.HookID) bool) (lost []*match.Hook, back []match.HookID) {
+func (a *absences) update(now time.Time, unserved []*match.Hook, inForce func(match.HookID) bool) (lost []*match.Hook, back []match.HookID) {
 	if a.told == nil {
 		a.from, a.told, a.quiet = now.Add(StartGrace), map[match.HookID]bool{}, map[match.HookID]time.Time{}
 	}
@@ -68,7 +68,7 @@ func (a *absences) mayLog(id match.HookID, now time.Time) bool {
 func (r *Router) logAbsences(now time.Time) {
 	v := r.hooks.Load()
 	unserved := slices.DeleteFunc(r.Unserved(), func(h *match.Hook) bool { return !h.Decides() })
-	lost, back := r.absences.look(now, unserved, func(id match.HookID) bool {
+	lost, back := r.absences.update(now, unserved, func(id match.HookID) bool {
 		_, removed := v.removed[id]
 		return v.pools[id] != nil && !removed
 	})

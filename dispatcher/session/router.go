@@ -100,7 +100,7 @@ func (r *Router) Run(ctx context.Context) error {
 			if since := now.Sub(w.last); r.beat != nil && !w.last.IsZero() {
 				r.beat(now, since)
 			}
-			turn, missed := w.look(now)
+			turn, missed := w.tick(now)
 			if missed > 0 {
 				r.discountStall(now, missed)
 			}

@@ -150,9 +150,9 @@ func TestAHostThatComesAndGoesDoesNotFloodTheLog(t *testing.T) {
 	hooks, none, inForce := []*match.Hook{{ID: a}}, []*match.Hook(nil), func(match.HookID) bool { return true }
 	var x absences
 	now, lines := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0
-	x.look(now, none, inForce)
+	x.update(now, none, inForce)
 	for begun := now; now.Sub(begun) < StartGrace; now = now.Add(stream.TickInterval) {
-		if lost, _ := x.look(now, hooks, inForce); len(lost) != 0 {
+		if lost, _ := x.update(now, hooks, inForce); len(lost) != 0 {
 			t.Fatal("it says of a hook that its hosts may not have found the dispatcher yet")
 		}
 	}
@@ -161,7 +161,7 @@ func TestAHostThatComesAndGoesDoesNotFloodTheLog(t *testing.T) {
 		if i%2 == 1 {
 			unserved = none
 		}
-		lost, back := x.look(now, unserved, inForce)
+		lost, back := x.update(now, unserved, inForce)
 		lines += len(lost) + len(back)
 		now = now.Add(stream.TickInterval)
 	}
@@ -169,12 +169,12 @@ func TestAHostThatComesAndGoesDoesNotFloodTheLog(t *testing.T) {
 		t.Errorf("%d lines in a minute, want 1 to %d", lines, most)
 	}
 	now = now.Add(AbsenceQuiet)
-	x.look(now, hooks, inForce)
+	x.update(now, hooks, inForce)
 	now = now.Add(AbsenceQuiet)
-	if _, back := x.look(now, none, func(match.HookID) bool { return false }); len(back) != 0 {
+	if _, back := x.update(now, none, func(match.HookID) bool { return false }); len(back) != 0 {
 		t.Error("a hook that is gone has a host again")
 	}
-	x.look(now.Add(AbsenceQuiet), none, inForce)
+	x.update(now.Add(AbsenceQuiet), none, inForce)
 	if len(x.told) != 0 || len(x.quiet) != 0 {
 		t.Errorf("it remembers %d hooks, and %d to be quiet of", len(x.told), len(x.quiet))
 	}

@@ -13,10 +13,9 @@ type watch struct {
 	last  time.Time
 }
 
-// look is a look at a time. It returns the shard whose turn it is, and how much of the time since the last look counts for no host
-// because of how long we did not look ourselves: no silence counts for more than a tick of it. A process that was stopped,
-// that is throttled, or whose processors are all taken has not listened either.
-func (w *watch) look(now time.Time) (turn int, missed time.Duration) {
+// tick returns the shard whose turn it is, and how much of the time since the last tick is no silence of a host: all but the interval of
+// ticks. A process that was stopped, that is throttled, or whose processors are all taken has not listened either.
+func (w *watch) tick(now time.Time) (turn int, missed time.Duration) {
 	if !w.last.IsZero() {
 		missed = max(0, now.Sub(w.last)-stream.TickInterval)
 	}

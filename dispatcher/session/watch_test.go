@@ -25,7 +25,7 @@ func TestOnlyTimeBeyondATickBetweenTwoLooksIsMissed(t *testing.T) {
 		{stream.TickInterval / stream.TickShards, 0},
 	} {
 		now = now.Add(step.after)
-		turn, missed := w.look(now)
+		turn, missed := w.tick(now)
 		if missed != step.missed || turn != (i+1)%stream.TickShards {
 			t.Errorf("look %d, after %s: turn %d, missed %s, want %s", i, step.after, turn, missed, step.missed)
 		}
@@ -107,7 +107,7 @@ func TestADispatcherThatWasStoppedKeepsItsHosts(t *testing.T) {
 		var w watch
 		look := func() {
 			now := time.Now()
-			turn, missed := w.look(now)
+			turn, missed := w.tick(now)
 			if missed > 0 {
 				r.discountStall(now, missed)
 			}

@@ -79,7 +79,7 @@ type view struct {
 // lasts, and two dispatchers would undo each other's steps. First come the steps that make an API server call a hook again.
 // It returns the states of all objects.
 func (f *follower) round(ctx context.Context, selector labels.Selector, objects []*observed, live Live) []ObjectStatus {
-	f.look(ctx, selector, objects, live)
+	f.observe(ctx, selector, objects, live)
 	keys := slices.SortedFunc(maps.Keys(f.objects), config.Key.Compare)
 	for _, urgent := range []bool{true, false} {
 		for _, key := range keys {
@@ -113,8 +113,8 @@ func (v *view) selectedOrCopied() bool {
 	return v.wanted != nil || v.reason != "" || len(v.stored) > 0 || v.exists && (v.conditions != On || v.pending)
 }
 
-// look makes the views of all objects: the originals, and those that the mesh has copies of.
-func (f *follower) look(ctx context.Context, selector labels.Selector, objects []*observed, live Live) {
+// observe makes the views of all objects: the originals, and those that the mesh has copies of.
+func (f *follower) observe(ctx context.Context, selector labels.Selector, objects []*observed, live Live) {
 	for _, o := range f.objects {
 		o.view = &view{}
 	}

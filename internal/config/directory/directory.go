@@ -95,7 +95,7 @@ func (d *Source) List(ctx context.Context) (config.Listing, error) {
 		if len(files) > MaxFiles {
 			return d.listing(files), nil
 		}
-		counting, again, unsettled := d.settling.look(files, time.Now())
+		counting, again, unsettled := d.settling.settle(files, time.Now())
 		if again == 0 || d.listed.Load() {
 			d.listed.Store(true)
 			l := withUnsettled(d.listing(counting), unsettled)

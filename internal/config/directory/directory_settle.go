@@ -39,7 +39,7 @@ type fileObservation struct {
 
 // next is the observation after another look.
 func (o fileObservation) next(info os.FileInfo, now time.Time) fileObservation {
-	if sameLook(o.info, info) {
+	if sameFile(o.info, info) {
 		o.lasted = o.lasted || o.rest(now) == 0
 		return o
 	}
@@ -64,17 +64,17 @@ func (o fileObservation) rest(now time.Time) time.Duration {
 	return max(0, o.since.Add(o.delay).Sub(now))
 }
 
-func sameLook(a, b os.FileInfo) bool {
+func sameFile(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// look takes the files just read, and returns the content that counts, in the order of paths. A file that has changed lately
+// settle takes the files just read, and returns the content that counts, in the order of paths. A file that has changed lately
 // counts with its earlier content, if it had any. again is the time until the first of these may count; 0 when there are none.
 // unsettled are the paths of the files that go on changing, in their order.
-func (s *settling) look(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
+func (s *settling) settle(read []fileData, now time.Time) (counting []fileData, again time.Duration, unsettled []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone := maps.Clone(s.observed)

@@ -56,16 +56,16 @@ func (a *app) statusWriter(c *customCluster) (*configkubernetes.StatusWriter, er
 			if err != nil {
 				return nil, err
 			}
-			look := &look{InForce: r}
-			return &configkubernetes.Statuses{Revision: r.Revision(configkubernetes.CustomResourcesName), Status: look.status}, nil
+			of := &statuses{InForce: r}
+			return &configkubernetes.Statuses{Revision: r.Revision(configkubernetes.CustomResourcesName), Status: of.status}, nil
 		},
 	})
 }
 
-// look makes statuses of a report.
-type look struct{ *service.InForce }
+// statuses makes the statuses of custom resources of a report.
+type statuses struct{ *service.InForce }
 
-func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Status) {
+func (l *statuses) status(key config.Key, manifest []byte) (s configkubernetes.Status) {
 	o, ok := l.Object(key)
 	current := ok && configkubernetes.IsDocument(&o, manifest)
 	accepted := l.accepted(key, current)
@@ -91,7 +91,7 @@ func (l *look) status(key config.Key, manifest []byte) (s configkubernetes.Statu
 }
 
 // accepted returns the condition Accepted: the document is valid, and this version is in force.
-func (l *look) accepted(key config.Key, current bool) metav1.Condition {
+func (l *statuses) accepted(key config.Key, current bool) metav1.Condition {
 	switch p := l.Error(key); {
 	case p != nil:
 		message := p.Message
@@ -109,7 +109,7 @@ func (l *look) accepted(key config.Key, current bool) metav1.Condition {
 }
 
 // inForce is whether every dispatcher judges by the document, and how many of those known do.
-func (l *look) inForce(key config.Key, current bool) (c metav1.Condition, text string) {
+func (l *statuses) inForce(key config.Key, current bool) (c metav1.Condition, text string) {
 	effective, dispatchers, alone := l.Effective(key)
 	if !current {
 		c = metav1.Condition{Type: inForce, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: "no version is in force"}
