@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	admissionv1 "github.com/portcullis-mesh/portcullis/gen/portcullis/admission/v1"
 )
 
@@ -17,6 +19,10 @@ const (
 	MaxNames = 1_000
 	// MaxCases is the most cases of a change: the latest.
 	MaxCases = 5
+	// MaxCasesBytes is the most bytes of the requests of all cases.
+	MaxCasesBytes = 256 << 20
+	// MaxNameBytes is the most bytes of the name of a cluster, a namespace or a user. A longer one counts as Others.
+	MaxNameBytes = 1024
 	// Others stands for the names past MaxNames.
 	Others = "(others)"
 )
@@ -42,7 +48,7 @@ type Report struct {
 	Unmatched int `json:"unmatched"`
 	// Changes are the differences, by policy.
 	Changes []Change `json:"changes"`
-	// Incomplete is true if there were more than MaxChanges.
+	// Incomplete is true if there were more than MaxChanges, or cases of more than MaxCasesBytes.
 	Incomplete bool `json:"incomplete"`
 }
 
@@ -83,6 +89,7 @@ type Case struct {
 	WithoutOld bool `json:"withoutOldObject,omitempty"`
 
 	entry *Entry
+	bytes int // of the request, about
 }
 
 // Entry is the request of a case.
@@ -95,6 +102,7 @@ type collector struct {
 	left                                              map[string]int
 	changes                                           map[changeKey]*collected
 	incomplete                                        bool
+	bytes                                             int // of the requests of cases
 }
 
 type changeKey struct{ policy, cluster, now, then string }
@@ -141,7 +149,7 @@ func (c *collector) add(e *Entry, request *admissionv1.AdmissionRequest, now, th
 		c.same++
 	}
 	for _, d := range differences {
-		key := changeKey{d.policy, request.GetCluster(), d.now, d.then}
+		key := changeKey{d.policy, named(request.GetCluster()), d.now, d.then}
 		one := c.changes[key]
 		if one == nil && len(c.changes) == MaxChanges {
 			c.incomplete = true
@@ -152,13 +160,22 @@ func (c *collector) add(e *Entry, request *admissionv1.AdmissionRequest, now, th
 			c.changes[key] = one
 		}
 		one.requests++
-		count(one.namespaces, cmp.Or(request.GetNamespace(), "-"))
-		count(one.users, cmp.Or(request.GetUserInfo().GetUsername(), "-"))
-		one.keep(Case{
+		count(one.namespaces, cmp.Or(named(request.GetNamespace()), "-"))
+		count(one.users, cmp.Or(named(request.GetUserInfo().GetUsername()), "-"))
+		c.keep(one, Case{
 			File: e.File, Line: e.Line, Time: e.Time, UID: request.GetUid(), Namespace: request.GetNamespace(), User: request.GetUserInfo().GetUsername(),
 			Operation: request.GetOperation(), Object: objectOf(request), Message: d.reason, WithoutOld: e.WithoutOld, entry: e,
+			bytes: proto.Size(request) + len(d.reason),
 		})
 	}
+}
+
+// named returns a name of a log, if it is short enough to be kept.
+func named(name string) string {
+	if len(name) > MaxNameBytes {
+		return Others
+	}
+	return name
 }
 
 func count(names map[string]int, name string) {
@@ -168,14 +185,21 @@ func count(names map[string]int, name string) {
 	names[name]++
 }
 
-// keep keeps a case if it is among the latest. Requests are judged side by side, so that their places give their order.
-func (c *collected) keep(one Case) {
-	c.cases = append(c.cases, one)
-	slices.SortStableFunc(c.cases, func(a, b Case) int {
+// keep keeps a case of a change if it is among the latest, and there is room. Requests are judged side by side, so that their places give their
+// order.
+func (c *collector) keep(of *collected, one Case) {
+	if c.bytes+one.bytes > MaxCasesBytes {
+		c.incomplete = true
+		return
+	}
+	of.cases = append(of.cases, one)
+	c.bytes += one.bytes
+	slices.SortStableFunc(of.cases, func(a, b Case) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
-	if len(c.cases) > MaxCases {
-		c.cases = slices.Delete(c.cases, 0, 1)
+	if len(of.cases) > MaxCases {
+		c.bytes -= of.cases[0].bytes
+		of.cases = slices.Delete(of.cases, 0, 1)
 	}
 }
 

@@ -80,7 +80,8 @@ func (r *report) write(out io.Writer) error {
 		return err
 	}
 	if r.Incomplete {
-		fmt.Fprintf(out, "There are more than %d changes: the others are not listed.\n", replay.MaxChanges)
+		fmt.Fprintf(out, "There are more than %d changes, or cases of more than %d MiB: the others are not listed.\n",
+			replay.MaxChanges, replay.MaxCasesBytes>>20)
 	}
 	for i := range r.Changes {
 		if err := r.writeCases(out, &r.Changes[i]); err != nil {
