@@ -19,6 +19,18 @@ import (
 type access struct {
 	identity string
 	roles    []*kinds.RoleSpec
+	cluster  string // for which the mesh itself writes; empty for a caller
+}
+
+// writer is charged for the bytes of a change: an author, or the cluster that the mesh writes for; empty for an operator.
+func (a access) writer() string {
+	switch {
+	case a.cluster != "":
+		return "cluster " + a.cluster
+	case a.operator():
+		return ""
+	}
+	return a.identity
 }
 
 func (st *storedState) accessOf(caller identity.Peer, operators identity.Grant) access {

@@ -17,6 +17,9 @@ import (
 // maxAttempts bounds how often a change is planned anew because another one was committed first.
 const maxAttempts = 20
 
+// recordBytes is about the size of a record without its manifest, in bytes.
+const recordBytes = 1 << 10
+
 // readAgainTimeout bounds the read of the store after a change, with the wait for its turn.
 const readAgainTimeout = 10 * time.Second
 
@@ -25,6 +28,17 @@ type edit struct {
 	etcdstore.Edit
 
 	state *etcdstore.State
+	// writer is charged for the bytes of the edit; empty for an operator, and for the mesh itself.
+	writer string
+}
+
+// bytes is about how much the edit writes.
+func (e *edit) bytes() int {
+	n := len(e.Change.Actor)
+	for _, r := range e.Put {
+		n += len(r.Manifest) + recordBytes
+	}
+	return n + len(e.Delete)*recordBytes
 }
 
 func (st *storedState) newEdit(actor string, now time.Time) *edit {
@@ -99,10 +113,24 @@ func (s *Service) readAgain(ctx context.Context) {
 	_, _ = s.readStore(ctx)
 }
 
+// spend books the bytes of an edit to its writer.
+func (s *Service) spend(e *edit) error {
+	if e.writer == "" || s.o.Written == nil {
+		return nil
+	}
+	if err := s.o.Written.Spend(e.writer, e.bytes()); err != nil {
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return nil
+}
+
 // commit writes an edit, unless it is empty, and returns the revision that contains it.
 func (s *Service) commit(ctx context.Context, e *edit) (int64, error) {
 	if e.empty() {
 		return e.state.Revision, nil
+	}
+	if err := s.spend(e); err != nil {
+		return 0, err
 	}
 	revision, err := s.o.Objects.Commit(ctx, e.state, e.Edit)
 	switch {

@@ -81,6 +81,7 @@ func (st *storedState) removal(key config.Key, by access, expected string, now t
 		return nil, status.Errorf(codes.Aborted, "%s has resource version %s, not %s: read it again", key, resourceVersion(old), expected)
 	}
 	e := st.newEdit(by.identity, now)
+	e.writer = by.writer()
 	if old.Removing {
 		return e, nil
 	}

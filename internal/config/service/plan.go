@@ -65,6 +65,7 @@ type applyPlan struct {
 // newPlan plans an apply. ctx bounds the evaluation of matchConditions for findings.
 func newPlan(ctx context.Context, st *storedState, req *applyRequest) *applyPlan {
 	plan := &applyPlan{edit: st.newEdit(req.access.identity, req.now)}
+	plan.edit.writer = req.access.writer()
 	after := maps.Clone(st.objects)
 	for i := range req.objects {
 		o := &req.objects[i]

@@ -76,6 +76,9 @@ type Options struct {
 	Decoder *config.Decoder
 	// Backup writes the whole store; nil when the store is not ours to back up. It may be called concurrently.
 	Backup func(w io.Writer) error
+	// Written bounds the bytes that authors, and the copies of each cluster's webhook configurations, write to the store over time; nil does not. Writes
+	// of operators do not count.
+	Written *etcdstore.WriteBudget
 	// StoreUsage returns how full the store is; nil if that is unknown. It may be called concurrently.
 	StoreUsage func() *etcdstore.Usage
 	// Work has one call at a time occupy a processor, and callers rest in between; nil makes a queue that no other service shares.

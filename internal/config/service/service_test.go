@@ -47,7 +47,7 @@ type fixture struct {
 // who calls is in the context.
 type caller struct{}
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, more ...func(*service.Options)) *fixture {
 	t.Helper()
 	etcd, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -61,17 +61,16 @@ func newFixture(t *testing.T) *fixture {
 	if err := objects.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f := newFixtureOf(t, objects, etcd.Backup)
+	f := newFixtureOf(t, objects, etcd.Backup, more...)
 	f.client = etcd.Client()
 	return f
 }
 
 // newFixtureOf is a service of a store.
-func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer) error) *fixture {
+func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer) error, more ...func(*service.Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, store: objects, others: map[config.Key]config.Object{}, shadows: shadow.NewRecorder(0)}
-	var err error
-	f.Service, err = service.New(service.Options{
+	options := service.Options{
 		Objects: f.store, Live: f, Backup: backup, Operators: identity.Grant{Names: []string{"root"}},
 		Inspect: lint.Options{OwnNamespace: "portcullis", MutateBudget: 14 * time.Second}.InspectOnly, Decoder: configtest.NewDecoder(),
 		Identity: func(ctx context.Context) identity.Peer {
@@ -83,8 +82,12 @@ func newFixtureOf(t *testing.T, objects *etcdstore.Store, backup func(io.Writer)
 		},
 		ID: "here", Hooks: func() []service.HookHosts { return f.hosts }, Hosts: f.page, Shadows: f.shadows,
 		Offers: func(h *match.Hook) bool { return !f.away && !slices.Contains(h.Route.Hosts, "nobody") },
-	})
-	if err != nil {
+	}
+	for _, change := range more {
+		change(&options)
+	}
+	var err error
+	if f.Service, err = service.New(options); err != nil {
 		t.Fatal(err)
 	}
 	f.SetClock(func() time.Time { return time.Unix(1000, 0) })

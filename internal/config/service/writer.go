@@ -22,19 +22,20 @@ type Writer struct {
 // Writer returns a writer; its name is the actor in the history. Without a store it makes dry runs alone.
 func (s *Service) Writer(name string) *Writer { return &Writer{s, name} }
 
-func (w *Writer) access() access {
-	return access{identity: w.name, roles: []*kinds.RoleSpec{{Role: kinds.RoleOperator}}}
+func (w *Writer) access(cluster string) access {
+	return access{identity: w.name, roles: []*kinds.RoleSpec{{Role: kinds.RoleOperator}}, cluster: cluster}
 }
 
-// Apply is Apply of ConfigService.
-func (w *Writer) Apply(ctx context.Context, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
-	return w.s.apply(ctx, r, w.name, false, func(*storedState) access { return w.access() })
+// Apply is Apply of ConfigService. The bytes that it writes are charged to a cluster.
+func (w *Writer) Apply(ctx context.Context, cluster string, r *configv1.ApplyRequest) (*configv1.ApplyResponse, error) {
+	return w.s.apply(ctx, r, w.name, false, func(*storedState) access { return w.access(cluster) })
 }
 
-// Remove begins to remove an object of the store, as Delete of ConfigService. An absent object is no error.
-func (w *Writer) Remove(ctx context.Context, key config.Key) error {
+// Remove begins to remove an object of the store, as Delete of ConfigService. An absent object is no error. The bytes that it writes are charged to a
+// cluster.
+func (w *Writer) Remove(ctx context.Context, cluster string, key config.Key) error {
 	_, err := w.s.change(ctx, "delete", false, func(st *storedState) (*edit, error) {
-		return st.removal(key, w.access(), "", w.s.now().UTC())
+		return st.removal(key, w.access(cluster), "", w.s.now().UTC())
 	})
 	if status.Code(err) == codes.NotFound {
 		return nil

@@ -4,24 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/portcullis-mesh/portcullis/dispatcher/memory"
 	"github.com/portcullis-mesh/portcullis/internal/clock"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 )
 
 const (
-	// DefaultRetention is how long an old version of a key counts: docs/configuration-store.md has an external etcd compact after that time.
-	DefaultRetention = 5 * time.Minute
-	// DefaultWrittenBytes is the part of etcd's default quota that one dispatcher writes within DefaultRetention, in bytes.
-	DefaultWrittenBytes = 512 << 20
-	// leastWrite is the least that a write takes, in bytes: a page of the database. It bounds the number of bookings too.
-	leastWrite = 4 << 10
 	// usageInterval is how often etcd is asked how full it is.
 	usageInterval = 5 * time.Second
+	// quotaPercent is the part of the quota of etcd above which nothing is staged, so that the configuration can still be written.
+	quotaPercent = 50
 )
 
 // Bound is a limit of the writes, and a metric label.
@@ -31,7 +24,7 @@ type Bound string
 const (
 	// Written are the bytes that this dispatcher writes for one cluster, or for all, within the retention.
 	Written Bound = "written"
-	// Half is half of the quota of etcd. Above it nothing is staged, so that the configuration can still be written.
+	// Half is half of the quota of etcd, above which nothing is staged.
 	Half Bound = "store"
 	// Memory is the memory of a dispatcher: its error is a *memory.FullError.
 	Memory Bound = "memory"
@@ -59,52 +52,18 @@ func (e *FullError) Error() string {
 		e.Cluster, e.InUse, e.Limit, e.Retention)
 }
 
-// budget bounds the bytes that are written to etcd over time. A version that was written stays in the database until it is compacted, whether or not
-// the object is deleted. So its bytes are booked to its cluster, and given back after the retention. A cluster has at most as many as it leaves free.
-type budget struct {
-	ledger    *memory.Ledger
-	retention time.Duration
-	now       func() time.Time
-	usage     atomic.Pointer[etcdstore.Usage] // as it was read last; nil before
-
-	mu     sync.Mutex
-	booked []booking // in the order of their ends
-}
-
-type booking struct {
-	until time.Time
-	bytes *memory.Reservation
-}
-
-func newBudget(written int64, retention time.Duration, now func() time.Time) (*budget, error) {
-	ledger, err := memory.New(memory.Options{Total: written})
-	if err != nil {
-		return nil, fmt.Errorf("the bytes that are written within %s: %w", retention, err)
+// spend books the bytes of a write to the cluster of its object. The error is a *FullError.
+func (s *Store) spend(cluster string, bytes int) error {
+	err := s.written.Spend(cluster, bytes)
+	var over *etcdstore.WriteError
+	if !errors.As(err, &over) {
+		return err
 	}
-	return &budget{ledger: ledger, retention: retention, now: now}, nil
-}
-
-// spend books the bytes of a write of a cluster. The error is a *FullError.
-func (b *budget) spend(cluster string, bytes int) error {
-	if u := b.usage.Load(); u != nil && u.InUse > u.Quota/2 {
-		return &FullError{Bound: Half, InUse: u.InUse, Limit: u.Quota / 2, Cluster: cluster}
+	full := &FullError{Bound: Written, InUse: over.InUse, Limit: over.Limit, Cluster: cluster, Retention: over.Retention}
+	if over.Quota {
+		full.Bound = Half
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	for ; len(b.booked) > 0 && !b.booked[0].until.After(now); b.booked = b.booked[1:] {
-		b.booked[0].bytes.Release()
-	}
-	r, err := b.ledger.Reserve(cluster, int64(max(bytes, leastWrite)))
-	if err != nil {
-		var full *memory.FullError
-		if !errors.As(err, &full) {
-			return err
-		}
-		return &FullError{Bound: Written, InUse: full.InUse, Limit: full.Limit, Cluster: cluster, Retention: b.retention}
-	}
-	b.booked = append(b.booked, booking{now.Add(b.retention), r})
-	return nil
+	return full
 }
 
 // measure asks etcd how full it is until ctx ends. While etcd does not answer, its last answer counts.
@@ -114,11 +73,11 @@ func (s *Store) measure(ctx context.Context) {
 		usage, err := etcdstore.ReadUsage(asking, s.options.Client)
 		cancel()
 		if err == nil {
-			s.budget.usage.Store(&usage)
+			s.usage.Store(&usage)
 		}
 		clock.Sleep(ctx, usageInterval)
 	}
 }
 
 // Usage is how full etcd was when it was asked last; nil before it has answered.
-func (s *Store) Usage() *etcdstore.Usage { return s.budget.usage.Load() }
+func (s *Store) Usage() *etcdstore.Usage { return s.usage.Load() }

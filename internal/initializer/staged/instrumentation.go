@@ -13,7 +13,7 @@ type instrumentation struct {
 	repaired prometheus.Counter
 }
 
-func newInstrumentation(c *cache, b *budget, registry prometheus.Registerer) (*instrumentation, error) {
+func newInstrumentation(c *cache, s *Store, registry prometheus.Registerer) (*instrumentation, error) {
 	i := &instrumentation{repaired: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "portcullis_staged_objects_repaired_total",
 		Help: "Staged objects that this dispatcher has deleted, since they had no lease or were too old.",
@@ -21,22 +21,22 @@ func newInstrumentation(c *cache, b *budget, registry prometheus.Registerer) (*i
 	if registry == nil {
 		return i, nil
 	}
-	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c, b)))
+	return i, errors.Join(registry.Register(i.repaired), registry.Register(newCollector(c, s)))
 }
 
 // collector shows the staged objects of all dispatchers. There is a series for each cluster that has something staged: never more than
 // there are clusters that may send reviews.
 type collector struct {
 	cache                           *cache
-	budget                          *budget
+	store                           *Store
 	inUse, quota, full, written     *prometheus.Desc
 	objects, bytes, unread, watches *prometheus.Desc
 	unbooked                        *prometheus.Desc
 }
 
-func newCollector(c *cache, b *budget) *collector {
+func newCollector(c *cache, s *Store) *collector {
 	return &collector{
-		cache: c, budget: b,
+		cache: c, store: s,
 		objects: prometheus.NewDesc("portcullis_staged_objects",
 			"Objects of a cluster that all dispatchers have staged now.", []string{"cluster"}, nil),
 		bytes: prometheus.NewDesc("portcullis_staged_object_bytes",
@@ -76,10 +76,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.bytes, n.bytes)
 	gauge(c.unread, n.unread)
 	gauge(c.watches, n.watches)
-	for cluster, bytes := range c.budget.ledger.Clusters() {
+	for cluster, bytes := range c.store.written.Written() {
 		gauge(c.written, int(bytes), cluster)
 	}
-	if u := c.budget.usage.Load(); u != nil {
+	if u := c.store.Usage(); u != nil {
 		full := 0
 		if u.Full {
 			full = 1

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,10 +68,10 @@ type Options struct {
 	// RepairAfter is the age of an object that is deleted, also if another dispatcher has staged it; 0 means DefaultRepairAfter. Objects without a lease are
 	// deleted at any age.
 	RepairAfter time.Duration
-	// WrittenBytes bounds the bytes that are written within Retention for all clusters; 0 means DefaultWrittenBytes. A cluster writes at most as much as
+	// WrittenBytes bounds the bytes that are written within Retention for all clusters; 0 means etcdstore.DefaultWrittenBytes. A cluster writes at most as much as
 	// it leaves free.
 	WrittenBytes int64
-	// Retention is how long etcd keeps old versions; 0 means DefaultRetention.
+	// Retention is how long etcd keeps old versions; 0 means etcdstore.DefaultRetention.
 	Retention time.Duration
 	// Memory is where the objects in memory are booked to their clusters, also those that other dispatchers have staged; nil means nowhere. An object that
 	// finds no room is not kept: it is missing in List and Watch, and Get and Wait fail.
@@ -88,7 +89,8 @@ type Store struct {
 	options Options // complete
 	prefix  string  // of the keys of objects
 	cache   *cache
-	budget  *budget
+	written *etcdstore.WriteBudget
+	usage   atomic.Pointer[etcdstore.Usage] // as it was read last; nil before
 	metrics *instrumentation
 }
 
@@ -111,11 +113,14 @@ func New(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	var err error
-	s.budget, err = newBudget(cmp.Or(o.WrittenBytes, DefaultWrittenBytes), cmp.Or(o.Retention, DefaultRetention), o.Now)
+	s.written, err = etcdstore.NewWriteBudget(etcdstore.WriteBudgetOptions{
+		Total: cmp.Or(o.WrittenBytes, etcdstore.DefaultWrittenBytes), Retention: cmp.Or(o.Retention, etcdstore.DefaultRetention),
+		QuotaPercent: quotaPercent, Usage: s.usage.Load, Now: o.Now,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("staged: %w", err)
 	}
-	if s.metrics, err = newInstrumentation(s.cache, s.budget, o.Metrics); err != nil {
+	if s.metrics, err = newInstrumentation(s.cache, s, o.Metrics); err != nil {
 		return nil, fmt.Errorf("staged: %w", err)
 	}
 	return s, nil

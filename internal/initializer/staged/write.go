@@ -28,7 +28,7 @@ func (s *Store) Create(ctx context.Context, o *initializerv1.StagedObject, ttl t
 	}
 	value, err := s.encode(key, o)
 	if err == nil {
-		err = s.budget.spend(o.GetKey().GetCluster(), len(value))
+		err = s.spend(o.GetKey().GetCluster(), len(value))
 	}
 	if err != nil {
 		return nil, 0, err
@@ -73,7 +73,7 @@ func (s *Store) Update(
 	name := keyOf(s.prefix, key)
 	value, err := s.encode(name, next)
 	if err == nil {
-		err = s.budget.spend(key.GetCluster(), len(value))
+		err = s.spend(key.GetCluster(), len(value))
 	}
 	if err != nil {
 		return nil, err

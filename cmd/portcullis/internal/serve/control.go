@@ -51,16 +51,19 @@ type controlPlane struct {
 func (a *app) newControlPlane(s *stores) (*controlPlane, error) {
 	c := &controlPlane{stores: s, live: a.store, hosts: a.router, judge: a.judge, log: a.log, presence: s.presence, id: a.config.id, kept: a.keeper.States}
 	c.follows = func() []follow.ClusterStatus { return a.following.Statuses() }
-	var err error
 	var objects service.Objects // nil without a store
 	if s.objects != nil {
 		objects = s.objects
+	}
+	written, err := s.writeBudget(a.config.initializers.retention, a.storeUsage())
+	if err != nil {
+		return nil, err
 	}
 	c.service, err = service.New(service.Options{
 		Objects: objects, Report: c.ownReport, Sources: a.config.stores.places(), Live: a.store,
 		Identity: caller, Operators: a.config.stores.operator, Inspect: a.inspection().InspectOnly, Logger: a.log,
 		Backup: s.backup(), ID: a.config.id, Hooks: a.hookHosts, Hosts: a.connectedHosts, Offers: a.router.Offers, Decoder: s.decoder, Latencies: a.latencies,
-		Shadows: a.shadows, StoreUsage: a.storeUsage(), Work: a.work,
+		Shadows: a.shadows, Written: written, StoreUsage: a.storeUsage(), Work: a.work,
 	})
 	if err != nil {
 		return nil, err

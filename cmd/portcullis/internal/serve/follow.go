@@ -84,12 +84,12 @@ func (m *followMesh) Live(ctx context.Context) (follow.Live, bool, error) {
 }
 
 // Write implements follow.Mesh.
-func (m *followMesh) Write(ctx context.Context, _ string, documents []follow.Document) error {
+func (m *followMesh) Write(ctx context.Context, cluster string, documents []follow.Document) error {
 	r := &configv1.ApplyRequest{}
 	for _, d := range documents {
 		r.Manifests = append(r.Manifests, &admissionv1.Object{Raw: d.Manifest})
 	}
-	_, err := m.writer.Apply(ctx, r)
+	_, err := m.writer.Apply(ctx, cluster, r)
 	return refusedCopy(err)
 }
 
@@ -102,9 +102,9 @@ func refusedCopy(err error) error {
 }
 
 // Remove implements follow.Mesh.
-func (m *followMesh) Remove(ctx context.Context, _ string, keys []config.Key) error {
+func (m *followMesh) Remove(ctx context.Context, cluster string, keys []config.Key) error {
 	for _, key := range keys {
-		if err := m.writer.Remove(ctx, key); err != nil {
+		if err := m.writer.Remove(ctx, cluster, key); err != nil {
 			return err
 		}
 	}

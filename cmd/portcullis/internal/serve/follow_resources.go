@@ -33,7 +33,7 @@ type followResources struct {
 	reachable
 
 	live   *store.Store
-	check  func(context.Context, *configv1.ApplyRequest) (*configv1.ApplyResponse, error) // a dry run
+	check  func(_ context.Context, cluster string, _ *configv1.ApplyRequest) (*configv1.ApplyResponse, error) // a dry run
 	client dynamic.Interface
 	now    func() time.Time
 
@@ -87,12 +87,12 @@ func (m *followResources) note(objects map[config.Key]config.Object) {
 }
 
 // Write implements follow.Mesh. The route goes first: the source lists all kinds as of one moment.
-func (m *followResources) Write(ctx context.Context, _ string, documents []follow.Document) error {
+func (m *followResources) Write(ctx context.Context, cluster string, documents []follow.Document) error {
 	r := &configv1.ApplyRequest{DryRun: true}
 	for _, d := range documents {
 		r.Manifests = append(r.Manifests, &admissionv1.Object{Raw: d.Manifest})
 	}
-	answer, err := m.check(ctx, r)
+	answer, err := m.check(ctx, cluster, r)
 	if err != nil {
 		return refusedCopy(err)
 	}

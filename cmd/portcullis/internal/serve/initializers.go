@@ -12,7 +12,6 @@ import (
 
 	"github.com/portcullis-mesh/portcullis/dispatcher"
 	"github.com/portcullis-mesh/portcullis/dispatcher/review"
-	"github.com/portcullis-mesh/portcullis/internal/config/embedded"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/initializer"
 	"github.com/portcullis-mesh/portcullis/internal/initializer/staged"
@@ -45,7 +44,7 @@ func (c *initializerConfig) bind(f *pflag.FlagSet) {
 		"most bytes of staged objects that are written to etcd within --initializer-retention, whose old versions fill it; a cluster never writes more "+
 			"than it leaves free for others (default: with --data-dir a tenth of --store-quota, else 512 MiB)")
 	f.DurationVar(&c.retention, "initializer-retention", 0,
-		"how long etcd keeps old versions (--auto-compaction-retention) (default: with --data-dir a minute, else 5m)")
+		"how long etcd keeps old versions (--auto-compaction-retention); the bytes that authors write count for as long (default: with --data-dir a minute, else 5m)")
 }
 
 func (c *initializerConfig) validate() error {
@@ -86,11 +85,9 @@ func (c *initializerConfig) open(s *stores, id string, o staged.Options) (*initi
 			return nil, fmt.Errorf("--initializer-keys: %w", err)
 		}
 	}
-	o.Client, o.Keys, o.RepairAfter, o.WrittenBytes, o.Retention = s.client, i.keys, c.repairAfter, c.written, c.retention
-	if s.embedded != nil {
-		o.WrittenBytes = cmp.Or(o.WrittenBytes, s.embedded.Quota()/10)
-		o.Retention = cmp.Or(o.Retention, embedded.DefragmentInterval)
-	}
+	o.Client, o.Keys, o.RepairAfter = s.client, i.keys, c.repairAfter
+	o.Retention, o.WrittenBytes = s.writtenWithin(c.retention)
+	o.WrittenBytes = cmp.Or(c.written, o.WrittenBytes)
 	i.store, err = staged.New(o)
 	if err != nil {
 		return nil, err

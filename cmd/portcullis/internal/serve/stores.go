@@ -23,6 +23,7 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/embedded"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
+	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	configkubernetes "github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
@@ -215,6 +216,29 @@ func (c *storeConfig) stateFile(name string) string {
 func (c *etcdConfig) client() (*clientv3.Client, error) {
 	return etcdstore.Dial(etcdstore.DialOptions{
 		Endpoints: c.endpoints, CAFile: c.tls.CA, CertFile: c.tls.Cert, KeyFile: c.tls.Key, User: c.user, PasswordFile: c.passwordFile,
+	})
+}
+
+// authorQuotaPercent is the part of the store's quota above which authors write nothing, and operators still do. Nothing is staged above half.
+const authorQuotaPercent = 75
+
+// writtenWithin returns how long the store keeps old versions, unless the flag has it, and the bytes that one kind of writer may write within that
+// time: an embedded etcd drops old versions when two fifths of its quota are in use, and looks once a minute.
+func (s *stores) writtenWithin(flag time.Duration) (retention time.Duration, written int64) {
+	if s.embedded != nil {
+		return cmp.Or(flag, embedded.DefragmentInterval), s.embedded.Quota() / 10
+	}
+	return cmp.Or(flag, etcdstore.DefaultRetention), etcdstore.DefaultWrittenBytes
+}
+
+// writeBudget bounds the bytes that authors write over time; nil without a store. An apply of any size fits into the share of one author.
+func (s *stores) writeBudget(retention time.Duration, usage func() *etcdstore.Usage) (*etcdstore.WriteBudget, error) {
+	if s.objects == nil {
+		return nil, nil //nolint:nilnil // documented
+	}
+	retention, written := s.writtenWithin(retention)
+	return etcdstore.NewWriteBudget(etcdstore.WriteBudgetOptions{
+		Total: max(written, 4*service.MaxApplyBytes), Retention: retention, QuotaPercent: authorQuotaPercent, Usage: usage, Now: time.Now,
 	})
 }
 
