@@ -82,7 +82,7 @@ func (e *edit) empty() bool { return len(e.Put)+len(e.Delete) == 0 }
 // change plans an edit and commits it, and starts again while another change comes first. It returns the revision that
 // contains the edit. verb names the call in the error.
 func (s *Service) change(ctx context.Context, verb string, dryRun bool, plan func(*storedState) (*edit, error)) (revision int64, err error) {
-	for range maxAttempts {
+	for attempt := range maxAttempts {
 		st, err := s.read(ctx)
 		if err != nil {
 			return 0, err
@@ -93,6 +93,11 @@ func (s *Service) change(ctx context.Context, verb string, dryRun bool, plan fun
 		}
 		if dryRun {
 			return e.state.Revision, nil
+		}
+		if attempt == 0 { // an attempt that came too late has written nothing
+			if err := s.spend(e); err != nil {
+				return 0, err
+			}
 		}
 		revision, err := s.commit(ctx, e)
 		if err == nil {
@@ -115,7 +120,7 @@ func (s *Service) readAgain(ctx context.Context) {
 
 // spend books the bytes of an edit to its writer.
 func (s *Service) spend(e *edit) error {
-	if e.writer == "" || s.o.Written == nil {
+	if e.writer == "" || e.empty() || s.o.Written == nil {
 		return nil
 	}
 	if err := s.o.Written.Spend(e.writer, e.bytes()); err != nil {
@@ -128,9 +133,6 @@ func (s *Service) spend(e *edit) error {
 func (s *Service) commit(ctx context.Context, e *edit) (int64, error) {
 	if e.empty() {
 		return e.state.Revision, nil
-	}
-	if err := s.spend(e); err != nil {
-		return 0, err
 	}
 	revision, err := s.o.Objects.Commit(ctx, e.state, e.Edit)
 	switch {
