@@ -147,7 +147,8 @@ type resources interface {
 func New(opts Options) *Registry {
 	r := &Registry{
 		logger: opts.Logger, builtin: opts.Builtin, conversions: opts.Conversions, bridged: opts.BridgedConversions, bridges: opts.Bridges,
-		reach: opts.Reach, trusted: opts.TrustedKubeconfigs, reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work, changed: make(chan struct{}, 1), refused: newRefused(),
+		reach: opts.Reach, trusted: opts.TrustedKubeconfigs, reload: reloadInterval, age: opts.FreshFor, memory: opts.Memory, work: opts.Work,
+		changed: make(chan struct{}, 1), refused: newRefused(),
 	}
 	r.logger = cmp.Or(r.logger, slog.New(slog.DiscardHandler))
 	if r.keys = opts.CapabilityKeys; r.keys == nil {

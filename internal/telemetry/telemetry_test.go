@@ -276,7 +276,7 @@ func TestTheAnswerOfACollectorIsBounded(t *testing.T) {
 			default:
 			}
 		}))
-		defer endless.Close()
+		t.Cleanup(endless.Close)
 		environment(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endless.URL})
 		var log bytes.Buffer
 		tel := start(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -15,7 +15,7 @@ var help = map[Code]string{ //nolint:gochecknoglobals // a table
 	CodeDispatcher:    "look for costly matchConditions and large patches with `portcullis analyze REVIEW`, and give the dispatcher more CPU",
 	CodeArrival:       "look at the network between the API server and the dispatcher, and at the size of its objects",
 	CodeQueue:         "add a replica of the host, or raise the calls that it takes at a time (MaxOutstanding) if it has CPU left",
-	CodeNeighbour:     "find the client that writes so much in the neighbour; add replicas of the host, or give the cluster replicas of its own (Clusters of the host)",
+	CodeNeighbour:     "find the client that writes so much there; add replicas of the host, or give the cluster replicas of its own (Clusters of the host)",
 	CodeLink:          "run a replica of the host near the dispatchers, or look for loss and delay between both",
 	CodePauses:        "look at the garbage collector, the memory and CPU limits and the throttling of this process, and at loss on its link",
 	CodeHostQueue: "give the host more CPU, end handlers that outlive their calls, or lower the calls that it takes at a time " +

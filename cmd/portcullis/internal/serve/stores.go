@@ -23,8 +23,8 @@ import (
 	"github.com/portcullis-mesh/portcullis/internal/config/embedded"
 	"github.com/portcullis-mesh/portcullis/internal/config/etcdstore"
 	"github.com/portcullis-mesh/portcullis/internal/config/kinds"
-	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	configkubernetes "github.com/portcullis-mesh/portcullis/internal/config/kubernetes"
+	"github.com/portcullis-mesh/portcullis/internal/config/service"
 	"github.com/portcullis-mesh/portcullis/internal/identity"
 )
 

@@ -46,8 +46,8 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit --config PATH",
 		Short: "Judge the objects of a cluster by policies",
-		Long: `Audit lists the objects of a cluster and judges each as though it were created now: it finds objects that a policy would refuse before it is enforced, and objects that
-were written before it was there. It changes nothing.
+		Long: `Audit lists the objects of a cluster and judges each as though it were created now: it finds objects that a policy would
+refuse before it is enforced, and objects that were written before it was there. It changes nothing.
 
 With --config the policies of files judge, in this process. Each Policy is judged as though it were in mode enforce, and --enforce=false has it
 judge in its mode. Otherwise a running mesh judges, with its hooks too, by a dry run of each object. It is found by its ready file or by the address of
